@@ -1,0 +1,144 @@
+"""Names in groups: 200,000 tensor names are some thirty templates with numbers in them.
+
+Every comparison of names in the workbench works on these groups, never name against name. A number is
+an index only where it is a whole segment between dots and is written the plain way: the ``2`` of
+``d2t``, ``w2`` or ``layers.02`` belongs to the text.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+# A longer number is text: ids are not indices, and an int64 must hold the product of two.
+LONGEST = 9
+_DOT, _LINE, _ZERO, _MARK = 46, 10, 48, 0
+
+Rows = np.ndarray[Any, np.dtype[np.int64]]
+
+
+@dataclasses.dataclass(frozen=True)
+class NameGroup:
+    """The names that share one template.
+
+    Attributes
+    ----------
+    template
+        A name with ``{}`` in place of each index, such as ``layers.{}.mlp.up_proj.weight``.
+    at
+        Positions of the names in the sequence that was grouped, shape (n,).
+    index
+        The indices of each name, shape (n, number of ``{}``).
+    """
+
+    template: str
+    at: Rows
+    index: Rows
+
+
+def group_names(names: Sequence[str], *labels: np.ndarray[Any, Any]) -> list[NameGroup]:
+    """Group names by template, and by equal `labels` too where those are given.
+
+    Parameters
+    ----------
+    names
+        The names.
+    labels
+        Integer columns, one entry a name, none negative (codes of shape and dtype, say).
+
+    Returns
+    -------
+    list of NameGroup
+        In the order in which each group first appears.
+    """
+    if not names:
+        return []
+    text = "\n".join(names)
+    plain = text.count("\n") == len(names) - 1 and not any(c in text for c in "{}\0")
+    templates, depth, numbers = _split_numbers(text) if plain else _no_numbers(names)
+    codes: dict[str, int] = {}
+    key = np.fromiter((codes.setdefault(t, len(codes)) for t in templates), np.int64, len(names))
+    start = np.zeros(len(names) + 1, dtype=np.int64)
+    np.cumsum(depth, out=start[1:])
+    for label in labels:
+        key = key * (int(label.max()) + 1) + label
+    groups = []
+    for at in _equal(key):
+        columns = np.arange(depth[at[0]])
+        index = numbers[start[at][:, None] + columns]
+        groups.append(NameGroup(templates[at[0]], at, index))
+    return groups
+
+
+def _split_numbers(text: str) -> tuple[list[str], Rows, Rows]:
+    """Return the template of each line, the number of indices in it, and all indices in a row."""
+    chars = np.frombuffer(text.encode(), dtype=np.uint8)
+    digit = (chars >= _ZERO) & (chars < _ZERO + 10)
+    edges = np.flatnonzero(np.diff(digit, prepend=False, append=False))
+    first, after = edges[::2], edges[1::2]
+    bounded = np.concatenate([[_DOT], chars, [_DOT]])
+    bounded = (bounded == _DOT) | (bounded == _LINE)
+    length = after - first
+    plain = (length == 1) | ((chars[first] != _ZERO) & (length <= LONGEST))
+    index = plain & bounded[first] & bounded[after + 1]
+    first, length = first[index], length[index]
+    numbers = np.zeros(len(first), dtype=np.int64)
+    keep = np.ones(len(chars), dtype=bool)
+    for place in range(int(length.max(initial=0))):
+        inside = np.flatnonzero(length > place)
+        numbers[inside] = numbers[inside] * 10 + (chars[first[inside] + place] - _ZERO)
+        keep[first[inside] + place] = place == 0
+    marked = chars.copy()
+    marked[first] = _MARK
+    lines = np.flatnonzero(chars == _LINE)
+    line_of = np.searchsorted(lines, first)
+    depth = np.bincount(line_of, minlength=len(lines) + 1)
+    templates = marked[keep].tobytes().decode().replace("\0", "{}").split("\n")
+    return templates, depth, numbers
+
+
+def _no_numbers(names: Sequence[str]) -> tuple[list[str], Rows, Rows]:
+    """Take every name as text, because one of them holds a line break, a brace or a NUL."""
+    texts = [name.replace("{", "{{").replace("}", "}}") for name in names]
+    return texts, np.zeros(len(names), np.int64), np.zeros(0, np.int64)
+
+
+def _equal(key: Rows) -> list[Rows]:
+    """Positions with equal keys, ordered by first appearance."""
+    order = np.argsort(key, kind="stable")
+    cuts = np.flatnonzero(np.diff(key[order])) + 1
+    return sorted(np.split(order, cuts), key=lambda at: int(at[0]))
+
+
+def fill(template: str, index: Rows) -> list[str]:
+    """Return the names that a template stands for, one a row of `index`.
+
+    ``{}`` takes the columns in turn; ``{0}`` and ``{1}`` take the column they name.
+    """
+    form = template.format
+    return [form(*row) for row in index.tolist()]
+
+
+def spans(values: Iterable[int]) -> str:
+    """Return whole numbers as text: ``0...23``, ``0, 2, 5...7``."""
+    runs: list[list[int]] = []
+    for value in sorted(set(values)):
+        if runs and value == runs[-1][1] + 1:
+            runs[-1][1] = value
+        else:
+            runs.append([value, value])
+    return ", ".join(str(a) if a == b else f"{a}...{b}" for a, b in runs)
+
+
+def describe(template: str, index: Rows) -> str:
+    """Return one line for a whole group: ``layers.{0...23}.self_attn.q_proj.weight``.
+
+    Where the group is not the full product of its columns, the text shows the values that occur in
+    each column; the count beside it tells the difference.
+    """
+    columns = [np.unique(column).tolist() for column in index.T]
+    texts = [str(c[0]) if len(c) == 1 else "{" + spans(c) + "}" for c in columns]
+    return template.format(*texts)

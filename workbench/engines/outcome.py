@@ -1,0 +1,104 @@
+"""What a loader did with a checkpoint, or would do: the same record for a real run and a profile."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from workbench.checkpoint.templates import Rows, describe, fill
+from workbench.engines.profile import Basis
+
+KeyStatus = Literal["loaded", "dropped", "ignored", "mismatched"]
+ParameterStatus = Literal["written", "partial", "missing", "shared", "mismatched"]
+Outcome = Literal["loads", "raises", "refused"]
+
+
+@dataclasses.dataclass(frozen=True)
+class KeyGroup:
+    """Checkpoint keys of one template, shape, dtype and fate.
+
+    Attributes
+    ----------
+    names, index
+        The keys, and the indices in each, shape (n, number of ``{}`` in `template`).
+    parameter
+        Where they land, ``{0}`` standing for the first index; "" where they land nowhere; several
+        parameters are joined by " + ".
+    """
+
+    status: KeyStatus
+    template: str
+    names: tuple[str, ...]
+    index: Rows
+    shape: tuple[int, ...]
+    dtype: str
+    parameter: str = ""
+    reason: str = ""
+    place: str = ""
+
+    @property
+    def text(self) -> str:
+        """The whole group in one line, ``layers.{0...23}.self_attn.q_proj.weight``."""
+        return describe(self.template, self.index)
+
+    def parameters(self) -> list[str]:
+        """Return the parameter each key lands in, "" for none."""
+        return fill(self.parameter, self.index)
+
+
+@dataclasses.dataclass(frozen=True)
+class ParameterGroup:
+    """Parameters of one template, shape and state.
+
+    Attributes
+    ----------
+    fraction
+        Share of each that was written, 0 to 1 (the smallest of the group).
+    wanted
+        The engine's names of the tensors that would have filled the rest, all rows together.
+    source
+        For ``shared``: what fills it.
+    unused
+        Why no forward pass reads it, "" where it is read.
+    """
+
+    status: ParameterStatus
+    template: str
+    index: Rows
+    shape: tuple[int, ...] | None
+    fraction: float
+    wanted: tuple[str, ...] = ()
+    source: str = ""
+    unused: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parameters' names."""
+        return tuple(fill(self.template, self.index))
+
+    @property
+    def text(self) -> str:
+        """The whole group in one line."""
+        return describe(self.template, self.index)
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadOutcome:
+    """Where every key went and how every parameter was filled.
+
+    Where the loader stops at a key, `error` says at which and why, and the groups describe the run with the
+    offending keys (``mismatched``) taken out: all of them are named, not only the first.
+    """
+
+    engine: str
+    version: str
+    model_class: str
+    basis: Basis
+    outcome: Outcome
+    keys: tuple[KeyGroup, ...]
+    parameters: tuple[ParameterGroup, ...]
+    error: str = ""
+    place: str = ""
+    log: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
