@@ -31,6 +31,15 @@ class Refused(Exception):
         self.place = place
 
 
+class NotCovered(Exception):
+    """The engine may well take this config, but the profile does not describe it: cannot tell."""
+
+    def __init__(self, text: str, place: str = "") -> None:
+        super().__init__(text)
+        self.text = text
+        self.place = place
+
+
 @dataclasses.dataclass(frozen=True)
 class Slot:
     """One template of tensors that a model takes from a checkpoint, each for one share of a parameter.
@@ -58,6 +67,11 @@ class Slot:
         when present, never called missing.
     optional
         The engine does without it (a default is right): never called missing.
+    cut
+        The dimension along which the loader cuts out its share, -1 for none: a tensor that is too long there
+        is shortened without a word.
+    pad
+        Whether one that is too short there is filled up with zeros without a word.
     """
 
     template: str
@@ -69,6 +83,18 @@ class Slot:
     joint: str = ""
     alternative: bool = False
     optional: bool = False
+    cut: int = -1
+    pad: bool = False
+
+    def tolerates(self, shape: tuple[int, ...]) -> bool:
+        """Return whether the loader takes a tensor of a shape other than `shape` says without a word."""
+        if self.shape is None:
+            return True
+        if not 0 <= self.cut < len(self.shape) or len(shape) != len(self.shape):
+            return False
+        have, want = shape[self.cut], self.shape[self.cut]
+        rest = all(a == b for i, (a, b) in enumerate(zip(shape, self.shape, strict=True)) if i != self.cut)
+        return rest and (have > want or (have < want and self.pad))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,14 +133,16 @@ class Route:
     """What the loader does with one key.
 
     ``load``: it looks for the slot `name` (the key after renames, before fusing); where there is none, the
-    profile's reaction to unknown keys holds. ``attribute``: kept outside the parameters (``d2t``), which
-    counts as loaded. ``ignore``: skipped on purpose. ``drop``: lost. ``raise``: the loader stops.
+    profile's reaction to unknown keys holds, or `unknown` where this name has its own. ``attribute``: kept
+    outside the parameters (``d2t``), which counts as loaded. ``ignore``: skipped on purpose. ``drop``: lost.
+    ``raise``: the loader stops.
     """
 
     fate: Literal["load", "attribute", "ignore", "drop", "raise"]
     name: str = ""
     reason: str = ""
     place: str = ""
+    unknown: Reaction | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,7 +165,8 @@ class Profile:
         (key, model) -> `Route`. An ordinary function of one name; numbers that are not in `Model.special`
         may be symbolic, so it must treat them all alike and copy them unchanged.
     unknown, missing, mismatch
-        The reaction to a key without a slot, to a slot without a key, and to a wrong shape.
+        The reaction to a key without a slot, to a slot without a key, and to a wrong shape (silent all the
+        same where `Slot.tolerates` it).
     notes
         Which place of the source says so, by topic: ``{"unknown": "…:210", …}``.
     """
