@@ -1,0 +1,271 @@
+"""Text for a terminal: wrapping, columns and glyphs that stay readable at 80 columns.
+
+Names come from files that somebody else made, so nothing is printed before `clean` took the control
+characters out of it. Colour is only added where `colour_wanted` says so, and never carries meaning
+alone.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import IO, TYPE_CHECKING
+
+from workbench.display.palette import tone, verdict_state
+
+if TYPE_CHECKING:
+    from workbench.result import Finding
+
+WIDTH = 80
+LONGEST = 120  # longer lines are hard to read, however wide the terminal is
+SHORTEST = 40
+DOTS = "…"
+
+
+def columns(width: int | None = None, stream: IO[str] | None = None) -> int:
+    """Return the width to write for: `width`, else the terminal's, else 80; 40 at least."""
+    if width is not None:
+        return max(width, SHORTEST)
+    stream = sys.stdout if stream is None else stream
+    if not _is_terminal(stream):
+        return WIDTH
+    return max(SHORTEST, min(shutil.get_terminal_size((WIDTH, 24)).columns, LONGEST))
+
+
+def colour_wanted(stream: IO[str] | None = None) -> bool:
+    """Say whether to colour what goes to `stream`: a terminal, and no ``NO_COLOR`` (no-color.org)."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return os.environ.get("TERM") != "dumb" and _is_terminal(
+        sys.stdout if stream is None else stream
+    )
+
+
+def unicode_wanted(stream: IO[str] | None = None) -> bool:
+    """Say whether `stream` can show the glyphs; where it cannot, ASCII signs replace them."""
+    encoding = getattr(sys.stdout if stream is None else stream, "encoding", None) or "utf-8"
+    return "utf" in encoding.lower()
+
+
+def _is_terminal(stream: IO[str]) -> bool:
+    try:
+        return stream.isatty()
+    except (AttributeError, ValueError):
+        return False
+
+
+def clean(text: str) -> str:
+    """Return `text` with every control and bidirectional character spelt out (``\\x1b``, ``\\u202e``)."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def cells(text: str) -> int:
+    """Return how many terminal columns `text` takes: wide characters take two, combining ones none."""
+    if text.isascii():
+        return len(text)
+    wide = sum(unicodedata.east_asian_width(c) in "WF" for c in text)
+    return len(text) + wide - sum(bool(unicodedata.combining(c)) for c in text)
+
+
+def plural(count: int, one: str, many: str = "") -> str:
+    """Return ``1 key``, ``2,048 keys``."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def middle(text: str, width: int) -> str:
+    """Shorten `text` to `width` columns by leaving out its middle: both ends of a name tell it apart."""
+    if cells(text) <= width:
+        return text
+    if width < 2:
+        return DOTS[:width]
+    left, right = (width - 1) // 2, (width - 1) - (width - 1) // 2
+    while left + right > 0 and cells(text[:left]) + cells(text[len(text) - right :]) > width - 1:
+        left, right = (left - 1, right) if left >= right else (left, right - 1)
+    return text[:left] + DOTS + text[len(text) - right :]
+
+
+def paint(text: str, state: str, colour: bool, bold: bool = False) -> str:
+    """Return `text` in the colour of `state`, unchanged without `colour`."""
+    if not colour:
+        return text
+    return f"\x1b[{'1;' if bold else ''}38;5;{tone(state).ansi}m{text}\x1b[0m"
+
+
+def strong(text: str, colour: bool) -> str:
+    """Return `text` in bold, unchanged without `colour`."""
+    return f"\x1b[1m{text}\x1b[0m" if colour else text
+
+
+def glyph(state: str, unicode: bool = True) -> str:
+    """Return the one-column sign of a state, a severity or a verdict."""
+    return tone(state).glyph if unicode else tone(state).ascii
+
+
+def wrap(text: str, width: int = WIDTH, first: str = "", rest: str | None = None) -> list[str]:
+    """Wrap prose at spaces, and what is longer than a line after a dot, a slash and the like.
+
+    Parameters
+    ----------
+    text
+        The text; a line break in it starts a new line.
+    width
+        Columns of a line.
+    first, rest
+        What the first line and the others begin with; by default the others are indented as far as
+        the first.
+    """
+    rest = " " * cells(first) if rest is None else rest
+    lines = []
+    start = first
+    for paragraph in text.split("\n"):
+        line, empty = start, True
+        for word in clean(paragraph).split():
+            if not empty and cells(line) + 1 + cells(word) <= width:
+                line += " " + word
+                continue
+            if not empty:
+                lines.append(line)
+                line = rest
+            *before, last = _pieces(word, width - cells(line), width - cells(rest))
+            for piece in before:
+                lines.append(line + piece)
+                line = rest
+            line, empty = line + last, False
+        lines.append(line.rstrip())
+        start = rest
+    return lines
+
+
+def wrap_name(name: str, width: int = WIDTH, first: str = "", rest: str | None = None) -> list[str]:
+    """Wrap a dotted name: whole if it fits, else broken after dots, never inside ``{0...23}``."""
+    rest = " " * (cells(first) + 2) if rest is None else rest
+    name = clean(name)
+    pieces = _pieces(name, width - cells(first), width - cells(rest), breaks="./")
+    return [(rest if at else first) + piece for at, piece in enumerate(pieces)]
+
+
+def _pieces(word: str, first: int, rest: int, breaks: str = "./_-,:=|") -> list[str]:
+    """Break a long word where a reader expects it, so that each piece fits its line."""
+    pieces = []
+    room = max(first, 8)
+    while cells(word) > room:
+        cut = _last_break(word, room, breaks)
+        pieces.append(word[:cut])
+        word, room = word[cut:], max(rest, 8)
+    return [*pieces, word]
+
+
+def _last_break(word: str, room: int, breaks: str) -> int:
+    """Return how many characters to take: up to the last break that fits, else as many as fit."""
+    fits = taken = depth = best = 0
+    for at, char in enumerate(word):
+        taken += cells(char)
+        if taken > room:
+            break
+        fits = at + 1
+        depth += (char == "{") - (char == "}")
+        if depth <= 0 and char in breaks and at >= 3:
+            best = at + 1
+    return best or max(fits, 1)
+
+
+def columns_line(left: str, right: str, width: int = WIDTH) -> list[str]:
+    """Return `left` with `right` at the right edge; two lines where one is too short."""
+    gap = width - cells(left) - cells(right)
+    if not right:
+        return [left.rstrip()]
+    if gap >= 2:
+        return [left + " " * gap + right]
+    return [
+        *wrap_name(left.lstrip(), width, left[: len(left) - len(left.lstrip())]),
+        right.rjust(width),
+    ]
+
+
+def table(rows: Sequence[Sequence[str]], width: int = WIDTH, indent: str = "  ") -> list[str]:
+    """Return rows as aligned columns; the first column is shortened in its middle where it must be."""
+    if not rows:
+        return []
+    cleaned = [[clean(cell) for cell in row] for row in rows]
+    wide = [max(cells(cell) for cell in column) for column in zip(*cleaned, strict=True)]
+    others = sum(wide[1:]) + 2 * (len(wide) - 1) + len(indent)
+    wide[0] = max(min(wide[0], width - others), 12)
+    lines = []
+    for name, *others_of in cleaned:
+        row = [middle(name, wide[0]), *others_of]
+        padded = [cell + " " * (size - cells(cell)) for cell, size in zip(row, wide, strict=True)]
+        lines.append((indent + "  ".join(padded)).rstrip())
+    return lines
+
+
+def verdict(
+    ok: bool | None, line: str, width: int = WIDTH, colour: bool = False, unicode: bool = True
+) -> list[str]:
+    """Return the verdict: its glyph, then one sentence, wrapped under itself."""
+    state = verdict_state(ok)
+    lines = wrap(line, width, first=f"{glyph(state, unicode)} ")
+    return [paint(text, state, colour, bold=True) for text in lines]
+
+
+def heading(text: str, width: int = WIDTH, colour: bool = False, unicode: bool = True) -> str:
+    """Return a section heading with a rule to the right edge."""
+    text = clean(text)
+    rule = ("─" if unicode else "-") * max(width - cells(text) - 1, 3)
+    return f"{strong(text, colour)} {paint(rule, 'quiet', colour)}"
+
+
+def group_line(
+    state: str,
+    name: str,
+    facts: Iterable[str] = (),
+    width: int = WIDTH,
+    indent: str = "  ",
+    colour: bool = False,
+    unicode: bool = True,
+) -> list[str]:
+    """Return one collapsed group: glyph, ``layers.{0...23}.q_proj.weight``, its facts at the right."""
+    sign = glyph(state, unicode)
+    right = "  ".join(clean(fact) for fact in facts if fact)
+    lines = wrap_name(name, width, first=f"{indent}{sign} ", rest=indent + "    ")
+    gap = width - cells(lines[-1]) - cells(right)
+    if right and gap >= 2:
+        lines[-1] += " " * gap + right
+    elif right:
+        lines += wrap(right, width, first=indent + "    ")
+    head = len(indent) + len(sign)
+    lines[0] = indent + paint(sign, state, colour) + lines[0][head:]
+    return lines
+
+
+def finding(
+    item: Finding, width: int = WIDTH, colour: bool = False, unicode: bool = True
+) -> list[str]:
+    """Return one finding: title, detail, evidence for (+) and against (-), and the next step."""
+    sign = glyph(item.severity, unicode)
+    lines = wrap(item.title, width, first=f"{sign} ")
+    lines[0] = paint(sign, item.severity, colour) + " " + strong(lines[0][len(sign) + 1 :], colour)
+    lines[1:] = [strong(line, colour) for line in lines[1:]]
+    if item.detail:
+        lines += wrap(item.detail, width, first="  ")
+    for text in item.evidence_for:
+        lines += wrap(text, width, first="  + ")
+    for text in item.evidence_against:
+        lines += wrap(text, width, first="  - ")
+    if item.confidence != "certain":
+        lines += wrap(f"confidence: {item.confidence}", width, first="  ")
+    if item.place:
+        lines += wrap(item.place, width, first="  at ")
+    if item.experiment:
+        lines += wrap(item.experiment.change, width, first="  try: ")
+        lines += wrap(item.experiment.if_right, width, first="    if right: ")
+        lines += wrap(item.experiment.if_wrong, width, first="    if wrong: ")
+    if item.next_step:
+        lines += wrap(item.next_step, width, first="  next: ")
+    return lines
