@@ -51,7 +51,7 @@ def test_nothing_is_wider_than_asked(width: int) -> None:
     lines = [
         *text.finding(finding, width),
         *text.verdict(False, "no " * 60, width),
-        *text.group_line("dropped", LONG, ["23,424 keys", "[2048, 896]", "I32"], width),
+        *text.group_line("dropped", LONG, ["23,424 keys", "[2048, 896]", "I32"], width=width),
         *text.table([[LONG, "[1]", "BF16"], ["short", "[2, 3]", "F32"]], width),
         *text.columns_line(LONG, "right", width),
         text.heading("Dropped", width),
@@ -60,7 +60,7 @@ def test_nothing_is_wider_than_asked(width: int) -> None:
 
 
 def test_a_group_line_keeps_its_facts_at_the_edge() -> None:
-    assert text.group_line("dropped", "layers.0.norm.weight", ["[64]", "BF16"], 60) == [
+    assert text.group_line("dropped", "layers.0.norm.weight", ["[64]", "BF16"], width=60) == [
         "  ✗ layers.0.norm.weight                          [64]  BF16"
     ]
 

@@ -1,8 +1,8 @@
 """One colour and one glyph for every state, the same in a terminal, a notebook and a page.
 
-The hues are Okabe and Ito's, which stay apart for every common kind of colour blindness, darkened for
-light and lightened for dark backgrounds until text in them has a contrast of at least 4.5:1. No state
-is told by colour alone: its glyph and its word stand beside it.
+The hues are Okabe and Ito's, which stay apart for every common kind of colour blindness, darkened
+for light and lightened for dark backgrounds until text in them has a contrast of at least 4.5:1. No
+state is told by colour alone: its glyph and its word stand beside it.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def columns(width: int | None = None, stream: IO[str] | None = None) -> int:
 
 
 def colour_wanted(stream: IO[str] | None = None) -> bool:
-    """Say whether to colour what goes to `stream`: a terminal, and no ``NO_COLOR`` (no-color.org)."""
+    """Say whether to colour what goes to `stream`: a terminal, and ``NO_COLOR`` is not set."""
     if os.environ.get("NO_COLOR"):
         return False
     if os.environ.get("FORCE_COLOR"):
@@ -60,14 +60,14 @@ def _is_terminal(stream: IO[str]) -> bool:
 
 
 def clean(text: str) -> str:
-    """Return `text` with every control and bidirectional character spelt out (``\\x1b``, ``\\u202e``)."""
+    """Return `text` with control and bidirectional characters spelt out, as Python would."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def cells(text: str) -> int:
-    """Return how many terminal columns `text` takes: wide characters take two, combining ones none."""
+    """Return the terminal columns `text` takes: two for wide characters, none for combining."""
     if text.isascii():
         return len(text)
     wide = sum(unicodedata.east_asian_width(c) in "WF" for c in text)
@@ -80,7 +80,7 @@ def plural(count: int, one: str, many: str = "") -> str:
 
 
 def middle(text: str, width: int) -> str:
-    """Shorten `text` to `width` columns by leaving out its middle: both ends of a name tell it apart."""
+    """Shorten `text` to `width` columns in its middle: both ends of a name tell it apart."""
     if cells(text) <= width:
         return text
     if width < 2:
@@ -190,7 +190,7 @@ def columns_line(left: str, right: str, width: int = WIDTH) -> list[str]:
 
 
 def table(rows: Sequence[Sequence[str]], width: int = WIDTH, indent: str = "  ") -> list[str]:
-    """Return rows as aligned columns; the first column is shortened in its middle where it must be."""
+    """Return rows as aligned columns; the first is shortened in its middle where it must be."""
     if not rows:
         return []
     cleaned = [[clean(cell) for cell in row] for row in rows]
@@ -225,12 +225,13 @@ def group_line(
     state: str,
     name: str,
     facts: Iterable[str] = (),
+    *,
     width: int = WIDTH,
     indent: str = "  ",
     colour: bool = False,
     unicode: bool = True,
 ) -> list[str]:
-    """Return one collapsed group: glyph, ``layers.{0...23}.q_proj.weight``, its facts at the right."""
+    """Return one group: glyph, ``layers.{0...23}.q_proj.weight``, its facts at the right."""
     sign = glyph(state, unicode)
     right = "  ".join(clean(fact) for fact in facts if fact)
     lines = wrap_name(name, width, first=f"{indent}{sign} ", rest=indent + "    ")
