@@ -1,0 +1,50 @@
+"""Forensics for SGLang: what hangs, which keys are dropped, which weights were never trained.
+
+The public names are imported on first use, so that ``import workbench`` costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from workbench.checkpoint.open import open_checkpoint
+    from workbench.errors import WorkbenchError
+    from workbench.export.report import report
+    from workbench.keys.diff import diff_keys
+    from workbench.keys.repair import fix_checkpoint
+    from workbench.result import load
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "WorkbenchError": "workbench.errors",
+    "diff_keys": "workbench.keys.diff",
+    "fix_checkpoint": "workbench.keys.repair",
+    "load": "workbench.result",
+    "open_checkpoint": "workbench.checkpoint.open",
+    "report": "workbench.export.report",
+}
+
+__all__ = [
+    "WorkbenchError",
+    "diff_keys",
+    "fix_checkpoint",
+    "load",
+    "open_checkpoint",
+    "report",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'workbench' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))

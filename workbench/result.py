@@ -77,7 +77,7 @@ class Finding:
 class Result(ABC):
     """Base of `KeyDiff` and of every later result.
 
-    A subclass is a frozen dataclass with a ``schema`` such as ``"workbench.keydiff/1"``. It supplies
+    A subclass is a frozen dataclass with a ``schema`` such as ``"workbench.keydiff/1"``. It gives
     the plain forms (`to_dict`, `from_dict`, `to_text`, `rows`) and the payload of its interactive
     view; saving, HTML and notebook display follow from those.
     """
@@ -116,7 +116,10 @@ class Result(ABC):
 
     @abstractmethod
     def payload(self, limit: int | None = None) -> dict[str, Any]:
-        """Return the data of the interactive view: strict JSON, at most about `limit` bytes compressed."""
+        """Return the interactive view's data as strict JSON.
+
+        With a `limit` it takes at most about so many bytes compressed, and says what it leaves out.
+        """
 
     def to_json(self, indent: int | None = None) -> str:
         """Return `to_dict` as strict JSON text."""
@@ -129,7 +132,7 @@ class Result(ABC):
         return pd.DataFrame(list(self.rows()))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the result as JSON to `path`, whole or not at all; `workbench.load` reads it back."""
+        """Write the result as JSON, whole or not at all; `workbench.load` reads it back."""
         with replacing(path) as out:
             out.write(self.to_json().encode())
         return Path(path)
@@ -235,7 +238,9 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         os.replace(name, path)
     except OSError as error:
         raise WorkbenchError(
-            f"cannot write {path}", why=error.strerror or str(error), next_step="Free some space, or choose another path."
+            f"cannot write {path}",
+            why=error.strerror or str(error),
+            next_step="Free some space, or choose another path.",
         ) from None
     finally:
         Path(name).unlink(missing_ok=True)
@@ -245,5 +250,3 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
-
-

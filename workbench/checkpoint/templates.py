@@ -122,6 +122,20 @@ def fill(template: str, index: Rows) -> list[str]:
     return [form(*row) for row in index.tolist()]
 
 
+def field(column: int) -> str:
+    """Return the field that stands for an index column: ``{0}``."""
+    return f"{{{column}}}"
+
+
+def numbered(template: str) -> str:
+    """Return a template with each ``{}`` numbered: ``layers.{0}.experts.{1}.w1``."""
+    parts = template.split("{}")
+    return "".join(
+        part + (field(column) if column < len(parts) - 1 else "")
+        for column, part in enumerate(parts)
+    )
+
+
 def spans(values: Iterable[int]) -> str:
     """Return whole numbers as text: ``0...23``, ``0, 2, 5...7``."""
     runs: list[list[int]] = []

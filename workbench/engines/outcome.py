@@ -84,11 +84,25 @@ class ParameterGroup:
 
 
 @dataclasses.dataclass(frozen=True)
+class Gap:
+    """Tensors of one template that the model takes and the checkpoint does not bring.
+
+    ``optional``: nothing is wrong without them (the target fills the parameter, say).
+    """
+
+    template: str
+    index: Rows
+    shape: tuple[int, ...] | None
+    optional: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
 class LoadOutcome:
     """Where every key went and how every parameter was filled.
 
     Where the loader stops at a key, `error` says at which and why, and the groups describe the run with the
-    offending keys (``mismatched``) taken out: all of them are named, not only the first.
+    offending keys (``mismatched``) taken out: all of them are named, not only the first. `doubled` names
+    the tensors that more than one key was written to, the last one winning.
     """
 
     engine: str
@@ -102,3 +116,5 @@ class LoadOutcome:
     place: str = ""
     log: tuple[str, ...] = ()
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    gaps: tuple[Gap, ...] = ()
+    doubled: tuple[str, ...] = ()

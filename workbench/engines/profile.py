@@ -93,7 +93,9 @@ class Slot:
         if not 0 <= self.cut < len(self.shape) or len(shape) != len(self.shape):
             return False
         have, want = shape[self.cut], self.shape[self.cut]
-        rest = all(a == b for i, (a, b) in enumerate(zip(shape, self.shape, strict=True)) if i != self.cut)
+        rest = all(
+            a == b for i, (a, b) in enumerate(zip(shape, self.shape, strict=True)) if i != self.cut
+        )
         return rest and (have > want or (have < want and self.pad))
 
 
@@ -192,4 +194,6 @@ class Profile:
 def indices(*columns: Iterable[int]) -> Rows:
     """Return all combinations of the columns' values, shape (n, number of columns)."""
     grids = np.meshgrid(*(np.fromiter(c, np.int64) for c in columns), indexing="ij")
-    return np.stack([grid.ravel() for grid in grids], axis=1) if grids else np.zeros((1, 0), np.int64)
+    return (
+        np.stack([grid.ravel() for grid in grids], axis=1) if grids else np.zeros((1, 0), np.int64)
+    )

@@ -1,0 +1,105 @@
+"""`fix_checkpoint`: a repaired copy, bytes untouched, written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from workbench.checkpoint.write import write_renamed
+from workbench.errors import WorkbenchError
+from workbench.keys.diff import diff_keys
+from workbench.keys.records import KeyDiff, Rename
+from workbench.keys.rename import apply
+
+
+def fix_checkpoint(
+    ckpt: Any, model: Any, out: str | os.PathLike[str], *, target: Any = None
+) -> KeyDiff:
+    """Write a copy of a checkpoint whose keys and config the engine loads, and diff it again.
+
+    Names are rewritten in the headers by the one proved rename; the bytes of the tensors are copied and
+    compared. A config in speculators' nested form is flattened where the engine cannot read it.
+
+    Parameters
+    ----------
+    ckpt, model, target
+        As in `diff_keys`.
+    out
+        The folder to write, which must not exist or be empty.
+
+    Returns
+    -------
+    KeyDiff
+        Of what was written; its ``notes`` say what could not be expressed for this engine.
+
+    Raises
+    ------
+    WorkbenchError
+        There is nothing to repair, no single proved way to, or the copy cannot be written.
+    """
+    from workbench.checkpoint.open import Checkpoint, open_checkpoint
+
+    checkpoint = ckpt if isinstance(ckpt, Checkpoint) else open_checkpoint(ckpt)
+    before = diff_keys(checkpoint, model, target=target)
+    rename = _rule(before)
+    refused = before.outcome == "refused"
+    if rename is None and not refused:
+        raise _nothing_to_do(before)
+    names = checkpoint.names
+    new = apply(rename.steps, names) if rename else list(names)
+    flat = checkpoint.config.flattened() if refused else None
+    write_renamed(
+        checkpoint,
+        Path(out),
+        {old: fresh for old, fresh in zip(names, new, strict=True) if old != fresh},
+        config=flat.config if flat else None,
+    )
+    after = diff_keys(out, model, target=target)
+    return _with_notes(after, flat.lost if flat else ())
+
+
+def _rule(diff: KeyDiff) -> Rename | None:
+    """Return the one rename to apply, None where no key is lost."""
+    if not diff.dropped:
+        return None
+    chosen = next((rename for rename in diff.renames if rename.chosen), None)
+    if chosen is not None and not chosen.fuses:
+        return chosen
+    proved = [rename.text for rename in diff.renames if rename.proved]
+    if chosen is not None:
+        why = "the proved rule joins tensors, and this copies bytes only"
+    elif proved:
+        why = "several renames are proved equally well: " + "; ".join(proved)
+    elif diff.renames:
+        why = f"the best rename mends only a part: {diff.renames[0].proof}"
+    else:
+        why = "no rename of the lost keys fits what is lacking"
+    raise WorkbenchError(
+        f"{diff.checkpoint} is not repaired for {diff.engine_text}",
+        why=why,
+        next_step="Look at the diff (workbench diff), and save the draft again with the names it wants.",
+    )
+
+
+def _nothing_to_do(diff: KeyDiff) -> WorkbenchError:
+    if diff.ok:
+        return WorkbenchError(
+            f"{diff.checkpoint} needs no repair for {diff.engine_text}",
+            why=diff.summary,
+            next_step="Serve it as it is.",
+        )
+    return WorkbenchError(
+        f"{diff.checkpoint} has nothing that renaming could repair for {diff.engine_text}",
+        why=diff.summary,
+        next_step=diff.findings[0].next_step
+        if diff.findings
+        else "Look at the diff: workbench diff.",
+    )
+
+
+def _with_notes(diff: KeyDiff, lost: tuple[str, ...]) -> KeyDiff:
+    import dataclasses
+
+    notes = (*diff.notes, *(f"not expressed in the flat config: {text}" for text in lost))
+    return dataclasses.replace(diff, notes=notes)

@@ -1,0 +1,236 @@
+"""From what a loader does to what that means: the verdict, its line, and the findings about keys."""
+
+from __future__ import annotations
+
+from workbench.display.text import plural
+from workbench.engines.outcome import KeyGroup, LoadOutcome, ParameterGroup
+from workbench.keys.records import Rename
+from workbench.result import Finding
+
+BASES = {
+    "traced": "traced: the real loader ran",
+    "profile_verified": "profile checked against this version's real loader",
+    "profile_source_read": "profile read from this engine's source, not run",
+}
+
+
+def judge(
+    outcome: LoadOutcome, findings: tuple[Finding, ...], certain: bool, uncovered: str
+) -> bool | None:
+    """Return the verdict: True, False, or None where it cannot be told.
+
+    Only what changes the served model counts: lost or lacking tensors, a loader that stops, a broken
+    contract that is certain. What is not certain makes it None, as does a version that no profile knows.
+    """
+    if uncovered or not certain:
+        return None
+    if outcome.outcome != "loads":
+        return False
+    if any(group.status in ("dropped", "mismatched") for group in outcome.keys):
+        return False
+    if any(g.status in ("missing", "partial", "mismatched") for g in outcome.parameters):
+        return False
+    breaking = [f for f in findings if f.changes_output and f.severity == "error"]
+    if any(finding.confidence == "certain" for finding in breaking):
+        return False
+    return None if breaking else True
+
+
+def summary_line(
+    outcome: LoadOutcome, ok: bool | None, findings: tuple[Finding, ...], why: str, uncovered: str
+) -> str:
+    """Return the verdict in one line or two."""
+    who = f"{outcome.engine} {outcome.version}".strip()
+    if uncovered:
+        return f"Cannot tell: the profile of {who} does not cover this checkpoint ({uncovered})."
+    said = _said(outcome, findings, who)
+    return f"Cannot tell: {why}. As far as is known: {said}" if why else said
+
+
+def _said(outcome: LoadOutcome, findings: tuple[Finding, ...], who: str) -> str:
+    total = sum(len(group.names) for group in outcome.keys)
+    dropped = sum(len(g.names) for g in outcome.keys if g.status == "dropped")
+    wrong = sum(len(g.names) for g in outcome.keys if g.status == "mismatched")
+    lacking = sum(
+        len(g.index) for g in outcome.parameters if g.status in ("missing", "partial", "mismatched")
+    )
+    if outcome.outcome == "refused":
+        text = f"{who} refuses this config: {outcome.error.splitlines()[0]}."
+        if outcome.parameters:
+            text += " With a flattened config it would " + _loses(total, dropped, wrong, lacking)
+        return text
+    if outcome.outcome == "raises":
+        return f"{who} stops while loading, at {outcome.error.splitlines()[0]}."
+    if dropped or wrong or lacking:
+        return f"{who} will " + _loses(total, dropped, wrong, lacking)
+    broken = [f for f in findings if f.changes_output and f.severity == "error"]
+    if broken:
+        return f"All {plural(total, 'key')} load in {who}, but: {broken[0].title}."
+    return f"All {plural(total, 'key')} load in {who}, and nothing is left unfilled."
+
+
+def _loses(total: int, dropped: int, wrong: int, lacking: int) -> str:
+    parts = []
+    if dropped:
+        parts.append(f"lose {dropped:,} of {plural(total, 'key')}")
+    if wrong:
+        parts.append(f"take {plural(wrong, 'key')} of a wrong shape")
+    if lacking:
+        parts.append(f"leave {plural(lacking, 'parameter')} unfilled or filled in part")
+    if not parts:
+        return "load everything."
+    return " and ".join(parts) + "."
+
+
+def findings(
+    outcome: LoadOutcome, renames: tuple[Rename, ...], checkpoint: str, uncovered: str
+) -> list[Finding]:
+    """Return what is to be said of lost, misshapen and lacking tensors, each with its next step."""
+    if uncovered:
+        return []
+    found: list[Finding] = []
+    if outcome.outcome == "refused":
+        found.append(_refused(outcome))
+    lost = [g for g in outcome.keys if g.status == "dropped"]
+    lacking = [g for g in outcome.parameters if g.status in ("missing", "partial")]
+    if lost and (outcome.parameters or outcome.outcome != "refused"):
+        found.append(_lost(outcome, lost, lacking, renames, checkpoint))
+    elif lacking:
+        found.append(_lacking(outcome, lacking))
+    wrong = [g for g in outcome.keys if g.status == "mismatched"]
+    if wrong:
+        found.append(_misshapen(outcome, wrong))
+    found += [_unused(group) for group in outcome.parameters if group.unused]
+    if outcome.doubled:
+        found.append(_doubled(outcome))
+    return found
+
+
+def _who(outcome: LoadOutcome) -> str:
+    return f"{outcome.engine} {outcome.version}".strip()
+
+
+def _refused(outcome: LoadOutcome) -> Finding:
+    flat = bool(outcome.parameters)
+    return Finding(
+        code="config-refused",
+        severity="error",
+        title=f"{_who(outcome)} does not accept this config.json",
+        detail=outcome.error,
+        evidence_for=("the keys below are judged with the config flattened",) if flat else (),
+        changes_output=True,
+        place=outcome.place,
+        next_step="workbench fix writes a copy with a config that this engine reads."
+        if flat
+        else "Use an engine or a version that knows this config.",
+    )
+
+
+def _lost(
+    outcome: LoadOutcome,
+    lost: list[KeyGroup],
+    lacking: list[ParameterGroup],
+    renames: tuple[Rename, ...],
+    checkpoint: str,
+) -> Finding:
+    count = sum(len(g.names) for g in lost)
+    unfilled = sum(len(g.index) for g in lacking)
+    stops = outcome.outcome == "raises"
+    how = (
+        "and stops there" if stops else "without a word" if not _warned(lost) else "with a warning"
+    )
+    evidence = [f"{g.text}: {g.reason}" for g in lost[:6]]
+    evidence += [f"{g.text} {_state(g)}" for g in lacking[:6]]
+    return Finding(
+        code="keys-lost",
+        severity="error",
+        title=f"{plural(count, 'key')} reach no parameter, {how}"
+        if count != 1
+        else f"1 key reaches no parameter, {how}",
+        detail=f"{plural(unfilled, 'parameter')} that the checkpoint was to fill keep whatever the engine"
+        " made them with: uninitialised memory for linear layers, ones for norms."
+        if unfilled and not stops
+        else "",
+        evidence_for=tuple(evidence),
+        changes_output=True,
+        place=lost[0].place,
+        next_step=_mend(outcome, renames, checkpoint),
+    )
+
+
+def _warned(lost: list[KeyGroup]) -> bool:
+    return all("warning" in group.reason for group in lost)
+
+
+def _state(group: ParameterGroup) -> str:
+    if group.status == "partial":
+        lacks = ", ".join(group.wanted[:3]) + (", …" if len(group.wanted) > 3 else "")
+        return f"is written to {group.fraction:.1%}; lacks {lacks}"
+    return "is written by nothing"
+
+
+def _mend(outcome: LoadOutcome, renames: tuple[Rename, ...], checkpoint: str) -> str:
+    chosen = next((r for r in renames if r.chosen), None)
+    engine = f"{outcome.engine}=={outcome.version}" if outcome.version else outcome.engine
+    if chosen is not None and outcome.engine != "torch":
+        return (
+            f"Rename {chosen.text} (proved: {chosen.proof}). "
+            f"workbench fix {checkpoint} {engine} -o REPAIRED writes the copy."
+        )
+    if chosen is not None:
+        return f"Rename {chosen.text} (proved: {chosen.proof})."
+    if any(r.proved for r in renames):
+        return "Several renames fit equally well (below): choose one by what wrote the checkpoint."
+    if renames:
+        return f"{renames[0].text} mends a part: {renames[0].proof}."
+    return "No rename of these keys fits what is lacking: look at what wrote the checkpoint."
+
+
+def _lacking(outcome: LoadOutcome, lacking: list[ParameterGroup]) -> Finding:
+    count = sum(len(g.index) for g in lacking)
+    wanted = [name for g in lacking for name in g.wanted]
+    return Finding(
+        code="tensors-missing",
+        severity="error",
+        title=f"The checkpoint lacks {plural(len(wanted), 'tensor')} that {_who(outcome)} wants",
+        detail=f"{plural(count, 'parameter')} keep, in whole or in part, whatever the engine made them with.",
+        evidence_for=tuple(f"{g.text} {_state(g)}" for g in lacking[:6]),
+        changes_output=True,
+        place=outcome.place,
+        next_step=f"Find {wanted[0]} in what was trained, and save it with the checkpoint."
+        if wanted
+        else "Find what was trained for them, and save it with the checkpoint.",
+    )
+
+
+def _misshapen(outcome: LoadOutcome, wrong: list[KeyGroup]) -> Finding:
+    count = sum(len(g.names) for g in wrong)
+    return Finding(
+        code="shapes-differ",
+        severity="error",
+        title=f"{plural(count, 'key')} of a shape or dtype that {_who(outcome)} does not expect",
+        evidence_for=tuple(f"{g.text}: {g.reason}" for g in wrong[:6]),
+        changes_output=True,
+        place=wrong[0].place,
+        next_step="Compare config.json with the weights: sizes, heads and vocabulary must agree.",
+    )
+
+
+def _unused(group: ParameterGroup) -> Finding:
+    return Finding(
+        code="loaded-but-unused",
+        severity="warning",
+        title=f"{group.text} is loaded, and no forward pass reads it",
+        detail=group.unused,
+        next_step="Compare what the trainer computes with what this engine computes.",
+    )
+
+
+def _doubled(outcome: LoadOutcome) -> Finding:
+    return Finding(
+        code="written-twice",
+        severity="warning",
+        title=f"{plural(len(outcome.doubled), 'tensor')} written by more than one key: the last one wins",
+        evidence_for=outcome.doubled[:6],
+        next_step="Save each tensor once; which one the engine keeps depends on the order of the files.",
+    )
