@@ -1,0 +1,170 @@
+"""Pieces of HTML, all escaped: the live view without a kernel, and its static preview.
+
+The preview is what is left where no script runs: in a notebook that JupyterLab does not trust, in mail,
+in print without JavaScript. JupyterLab's sanitizer keeps plain elements and style attributes there, so
+the preview is made of nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from workbench.display import assets
+from workbench.display.palette import tone, verdict_state
+from workbench.display.text import clean, middle, plural
+
+PREVIEW_ROWS = 24
+_MONO = "font-family:monospace;font-size:13px"
+_CELL = "padding:3px 14px 3px 0;text-align:left;vertical-align:top;overflow-wrap:anywhere"
+_QUIET = "opacity:0.75"
+
+
+def escape(text: object) -> str:
+    """Return `text` for an element or a quoted attribute, control characters spelt out."""
+    return html.escape(clean(str(text)), quote=True)
+
+
+def prose(text: str) -> str:
+    """Return escaped text with what stands between backticks as code."""
+    parts = re.split(r"`([^`\n]+)`", text)
+    return "".join(f"<code>{escape(p)}</code>" if at % 2 else escape(p) for at, p in enumerate(parts))
+
+
+def script_json(value: Any) -> str:
+    """Return JSON that cannot end the script element it stands in."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _sign(state: str) -> str:
+    look = tone(state)
+    return f'<b style="color:{look.light};color:light-dark({look.light},{look.dark})">{look.glyph}</b>'
+
+
+def preview(payload: dict[str, Any], rows: int = PREVIEW_ROWS) -> str:
+    """Return a result as static HTML: verdict, facts, findings, renames and the first groups."""
+    return f'<div style="line-height:1.5;max-width:1120px">{"".join(_preview(payload, rows))}</div>'
+
+
+def _preview(payload: dict[str, Any], rows: int) -> Iterator[str]:
+    verdict = payload["verdict"]
+    sign = _sign(verdict_state(verdict["ok"]))
+    yield f'<p style="font-size:20px;font-weight:600;margin:0 0 8px">{sign} {prose(verdict["line"])}</p>'
+    facts = [f"<span style='{_QUIET}'>{escape(k)}</span> {escape(v)}" for k, v in payload["facts"]]
+    if facts:
+        yield f'<p style="margin:0 0 16px">{" &nbsp;·&nbsp; ".join(facts)}</p>'
+    for item in payload["findings"]:
+        yield _finding(item)
+    for rename in payload["renames"]:
+        yield _rename(rename)
+    groups = payload["table"]["groups"]
+    if groups:
+        shown = "".join(map(_row, groups[:rows]))
+        yield f'<table style="border-collapse:collapse;margin:12px 0 8px">{shown}</table>'
+    left = sum(group["count"] for group in groups[rows:]) + payload["table"]["left_out"]
+    if left:
+        yield f'<p style="{_QUIET};margin:0">… and {plural(left, "row")} more.</p>'
+
+
+def _finding(item: dict[str, Any]) -> str:
+    inside = []
+    if item["detail"]:
+        inside.append(f"<div>{prose(item['detail'])}</div>")
+    inside += [f"<div>+ {prose(text)}</div>" for text in item["evidence_for"]]
+    inside += [f"<div>− {prose(text)}</div>" for text in item["evidence_against"]]
+    if item["next_step"]:
+        inside.append(f"<div><b>Next:</b> {prose(item['next_step'])}</div>")
+    opened = "" if item["severity"] == "note" else " open"
+    return (
+        f'<details style="margin:0 0 10px"{opened}><summary>{_sign(item["severity"])} '
+        f"<b>{prose(item['title'])}</b></summary>"
+        f'<div style="margin:2px 0 0 20px">{"".join(inside)}</div></details>'
+    )
+
+
+def _rename(rename: dict[str, Any]) -> str:
+    steps = "; ".join(f"{a} → {b or '(nothing)'}" for a, b in rename["rule"])
+    before, after = rename["example"]
+    proof = "proved" if rename["proved"] else "partly proved"
+    return (
+        f'<p style="margin:12px 0 4px">{_sign("ok" if rename["proved"] else "unsure")} <b>Rename</b> '
+        f'<span style="{_MONO}">{escape(steps)}</span> ({proof}, {plural(rename["renamed"], "key")}), '
+        f'such as <span style="{_MONO}">{escape(before)} → {escape(after)}</span></p>'
+    )
+
+
+def _row(group: dict[str, Any]) -> str:
+    shape = "" if group["shape"] is None else str(list(group["shape"]))
+    count = "" if group["count"] == 1 else f"{group['count']:,}×"
+    where = f"→ {group['rename']}" if group["rename"] else group["parameter"] or group["reason"]
+    cells = [
+        f'<td style="{_CELL};white-space:nowrap">{_sign(group["status"])} {escape(group["status"])}</td>',
+        *_cells([middle(clean(group["text"]), 72), count, shape, group["dtype"] or ""], _MONO),
+        *_cells([middle(clean(where or ""), 72)], _QUIET),
+    ]
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _cells(texts: Iterable[str], style: str) -> Iterator[str]:
+    return (f'<td style="{_CELL};{style}">{escape(text)}</td>' for text in texts)
+
+
+# Finds its own element by name (a module has no currentScript), brings a model that lives in the page,
+# and loads the one copy of the view's module from a Blob: that works from file:// and without a network.
+_START = """\
+const name = "%(name)s", version = "%(version)s";
+const text = document.querySelector(`script[data-wb-esm="${version}"]`).textContent;
+const loaded = (window.workbenchViews ??= {});
+const view = await (loaded[version] ??= import(URL.createObjectURL(new Blob([text], { type: "text/javascript" }))));
+for (const out of document.querySelectorAll(`[data-wb="${name}"]:not([data-wb-live])`)) {
+  out.dataset.wbLive = "";
+  const data = JSON.parse(out.querySelector("[data-wb-data]").textContent);
+  const state = { payload: Uint8Array.from(atob(data.payload), (c) => c.charCodeAt(0)), ui: data.ui };
+  const model = { get: (k) => state[k], set: (k, v) => (state[k] = v), on() {}, off() {}, save_changes() {}, send() {} };
+  view.default.render({ model, el: out.querySelector("[data-wb-mount]") });
+}
+"""
+
+
+def style_element() -> str:
+    """Return the style sheet as an element; one per document is enough (`live` repeats it)."""
+    return f'<style data-wb-css="{assets.version()}">{assets.css()}</style>'
+
+
+def module_element() -> str:
+    """Return the view's module as an element; one per document is enough (`live` repeats it)."""
+    return f'<script type="text/plain" data-wb-esm="{assets.version()}">{assets.esm()}</script>'
+
+
+def start_script(data: bytes) -> str:
+    """Return the script that brings the view of `data` to life."""
+    return _START % {"name": _name(data), "version": assets.version()}
+
+
+def _name(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:12]
+
+
+def live(data: bytes, static: str, ui: dict[str, Any] | None = None) -> str:
+    """Return a view that needs no kernel and no network: preview, data, module and starter.
+
+    Parameters
+    ----------
+    data
+        The payload, from `assets.packed`.
+    static
+        The static preview; the script replaces it.
+    ui
+        What the reader had chosen (filter, open groups, …).
+    """
+    state = script_json({"payload": assets.base64_of(data), "ui": ui or {}})
+    return (
+        f'<div data-wb="{_name(data)}">{style_element()}<div data-wb-mount>{static}</div>'
+        f'<script type="application/json" data-wb-data>{state}</script>{module_element()}'
+        f'<script type="module">{start_script(data)}</script></div>'
+    )

@@ -1,0 +1,58 @@
+// The module every result is shown with: as a widget in a notebook, and in a page without a kernel.
+// `model` is anywidget's, or the stand-in that a page brings: get, set, on, off, save_changes.
+
+import { h } from "./dom.js";
+import { keydiff } from "./keydiff.js";
+
+const VIEWS = { "workbench.keydiff/1": keydiff };
+
+async function unpack(packed) {
+  const bytes = new Blob([packed.buffer ? packed : new Uint8Array(packed)]);
+  return JSON.parse(await new Response(bytes.stream().pipeThrough(new DecompressionStream("gzip"))).text());
+}
+
+// Notebooks draw a view again whenever its cell was scrolled away: unpack once a model, not once a view.
+const unpacked = new WeakMap();
+
+async function render({ model, el }) {
+  if (!unpacked.has(model)) unpacked.set(model, unpack(model.get("payload")));
+  let payload;
+  try {
+    payload = await unpacked.get(model);
+  } catch (error) {
+    el.append(h("p", {}, `This view cannot be read: ${error.message}`));
+    return undefined;
+  }
+  let timer = 0;
+  let latest = model.get("ui");
+  const keep = (ui) => {
+    latest = ui;
+    clearTimeout(timer);
+    timer = setTimeout(save, 150);
+  };
+  const save = () => {
+    clearTimeout(timer);
+    timer = 0;
+    model.set("ui", latest);
+    model.save_changes();
+  };
+  const { glyphs, order } = payload.style;
+  const shown = VIEWS[payload.schema](payload, { glyphs, order, ui: latest, keep });
+  const root = h("div", { class: "wb-view" }, shown.nodes);
+  el.replaceChildren(root);
+  shown.table.measure();
+  shown.table.scrollTo(latest.scroll ?? 0);
+  const changed = () => {
+    const ui = model.get("ui");
+    if (ui !== latest && JSON.stringify(ui) !== JSON.stringify(latest)) shown.table.restore((latest = ui));
+  };
+  model.on("change:ui", changed);
+  root.dataset.ready = "true";
+  return () => {
+    if (timer) save();
+    model.off("change:ui", changed);
+    shown.table.destroy();
+  };
+}
+
+export default { render };
