@@ -1,0 +1,57 @@
+"""Contracts beyond names: what must hold between tensors, config, target and launch.
+
+All keys may reach their parameters and the numbers still be wrong: d2t read the wrong way, a flag that the
+engine does not know, a launch that feeds the draft other features. Each contract is a pure function of
+a `Subject` that yields findings; a contract that lacks a datum says so or is silent, and accuses nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from workbench.engines.contracts_heads import head_and_embedding
+from workbench.engines.contracts_launch import architecture, config_form, launched_as
+from workbench.engines.contracts_layers import auxiliary_layers, norms, qk_norm, widths
+from workbench.engines.contracts_subject import Subject, arguments
+from workbench.engines.contracts_vocabulary import vocabulary
+from workbench.engines.outcome import LoadOutcome
+from workbench.result import Finding
+
+Contract = Callable[[Subject], Iterator[Finding]]
+
+ALWAYS: tuple[Contract, ...] = (config_form, architecture, launched_as, qk_norm)
+EAGLE3: tuple[Contract, ...] = (vocabulary, head_and_embedding, widths, norms, auxiliary_layers)
+
+_ORDER = {"error": 0, "warning": 1, "note": 2}
+
+
+def check(
+    checkpoint: Any,
+    outcome: LoadOutcome,
+    *,
+    target: Any = None,
+    launch: str | Sequence[str] | None = None,
+) -> list[Finding]:
+    """Return the contracts that a checkpoint breaks in front of an engine.
+
+    Parameters
+    ----------
+    checkpoint
+        Offers ``table``, ``config`` and ``tensor(name)``. Only d2t and t2d are read.
+    outcome
+        What the engine's loader did with it: engine, version, class, and where the keys went.
+    target
+        The target's checkpoint or config; None where it is not known.
+    launch
+        The server's command line, as text or as a list; None where it is not known.
+
+    Returns
+    -------
+    list of Finding
+        Errors first. Those with ``changes_output`` mean that the served model computes something else.
+    """
+    subject = Subject(checkpoint, outcome, target, arguments(launch))
+    contracts = ALWAYS + (EAGLE3 if subject.eagle3 else ())
+    found = [finding for contract in contracts for finding in contract(subject)]
+    return sorted(found, key=lambda f: _ORDER[f.severity])
