@@ -54,7 +54,7 @@ class ParameterGroup:
     Attributes
     ----------
     fraction
-        Share of each that was written, 0 to 1 (the smallest of the group).
+        Share of each that was written, 0 to 1.
     wanted
         The engine's names of the tensors that would have filled the rest, all rows together.
     source

@@ -419,18 +419,11 @@ def _statuses(
         return
     if optional:
         whole = whole | (state.fraction == 0) & ~state.wrong
-    masks: tuple[tuple[np.ndarray[Any, np.dtype[np.bool_]], ParameterStatus], ...] = (
-        (whole, "written"),
-        (state.wrong & ~whole, "mismatched"),
-        (~state.wrong & ~whole & (state.fraction == 0), "missing"),
-    )
-    for mask, status in masks:
-        if mask.any():
-            yield (
-                np.flatnonzero(mask),
-                status,
-                1.0 if status == "written" else float(state.fraction[mask].min()),
-            )
-    part = ~state.wrong & ~whole & (state.fraction > 0)
-    for value in np.unique(np.round(state.fraction[part], 9)).tolist():
-        yield np.flatnonzero(part & np.isclose(state.fraction, value)), "partial", float(value)
+    if whole.any():
+        yield np.flatnonzero(whole), "written", 1.0
+    for value in np.unique(np.round(state.fraction[~whole], 9)).tolist():
+        here = ~whole & np.isclose(state.fraction, value, atol=1e-9)
+        if (wrong := here & state.wrong).any():
+            yield np.flatnonzero(wrong), "mismatched", float(value)
+        if (short := here & ~state.wrong).any():
+            yield np.flatnonzero(short), "partial" if value else "missing", float(value)

@@ -94,7 +94,8 @@ def _search(
     prefix = _loader_prefix(outcome)
     level: list[Steps] = [()]
     tried: dict[str, Rename] = {}
-    if fuses and (proof := _prove((), table, outcome, resolve, fuses)):
+    proof = _prove((), table, outcome, resolve, fuses) if fuses else None
+    if proof is not None and proof.proved:
         return [proof]
     for _ in range(DEPTH):
         following = [

@@ -1,0 +1,285 @@
+"""What a real loader was seen to do, as the same `LoadOutcome` that a profile gives."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.checkpoint.records import TensorTable
+from workbench.checkpoint.templates import group_names
+from workbench.engines import registry
+from workbench.engines.outcome import (
+    KeyGroup,
+    KeyStatus,
+    LoadOutcome,
+    ParameterGroup,
+    ParameterStatus,
+)
+from workbench.engines.profile import Model, NotCovered, Profile, Refused
+from workbench.engines.simulate import RAISES, simulate
+from workbench.errors import EngineError, WorkbenchError
+
+if TYPE_CHECKING:
+    from workbench.checkpoint.config import Config
+    from workbench.checkpoint.open import Checkpoint
+
+Resolve = Callable[[TensorTable], LoadOutcome]
+
+
+@dataclasses.dataclass(frozen=True)
+class Hints:
+    """What watching cannot tell, from the version's profile where there is one.
+
+    A tracer sees that a key went nowhere, not that this was on purpose; and it does not run what fills
+    parameters from the target after loading.
+    """
+
+    profile: Profile | None = None
+    model: Model | None = None
+
+    def ignored(self, key: str) -> tuple[str, str] | None:
+        """Return reason and place where the engine skips the key on purpose."""
+        if self.profile is None or self.model is None:
+            return None
+        route = self.profile.route(key, self.model)
+        return (route.reason, route.place) if route.fate == "ignore" else None
+
+    @property
+    def shared(self) -> Mapping[str, str]:
+        """Parameter template -> what fills it after loading."""
+        return self.model.shared if self.model else {}
+
+    @property
+    def unused(self) -> Mapping[str, str]:
+        """Parameter template -> why no forward pass reads it."""
+        return self.model.unused if self.model else {}
+
+
+def trace_engine(
+    checkpoint: Checkpoint,
+    engine: registry.Engine,
+    python: str | os.PathLike[str],
+    target: Checkpoint | None,
+) -> tuple[LoadOutcome, Resolve | None]:
+    """Run an engine's real loader in its own interpreter.
+
+    Returns
+    -------
+    LoadOutcome
+        What was observed.
+    resolve
+        The profile's rules for this version, to find renames with; None where there is no profile.
+
+    Raises
+    ------
+    WorkbenchError
+        The checkpoint is not a folder on this machine, the interpreter or the engine in it does not
+        run, or the engine there is another version than the one named.
+    """
+    from workbench.engines.running import run_tracer
+
+    job = {
+        "id": "0",
+        "checkpoint": _folder(checkpoint),
+        "target": _folder(target) if target is not None else None,
+        "model_class": engine.model_class or None,
+    }
+    (seen,) = run_tracer(python, [job], engine=engine.name)
+    version = str(seen["version"])
+    if engine.version and engine.version != version:
+        raise EngineError(
+            f"{python} has {engine.name} {version}, not {engine.version}",
+            why="the real loader of another version would answer another question",
+            next_step=f'Name "{engine.name}=={version}", or give the interpreter that has {engine.version}.',
+        )
+    if seen.get("unsupported"):
+        raise EngineError(
+            f"{engine.name} {version} could not be traced on this checkpoint",
+            why=str(seen["unsupported"]),
+            next_step="Ask the profile instead: leave out --python, or run it on a GPU host.",
+        )
+    model_class = str(seen.get("model_class") or "").rpartition(".")[2]
+    hints = _hints(dataclasses.replace(engine, version=version), model_class, checkpoint.config)
+    outcome = from_trace(seen, checkpoint.table, hints)
+    return outcome, _resolver(hints, version)
+
+
+def _folder(checkpoint: Checkpoint) -> str:
+    folder = Path(str(checkpoint.source))
+    folder = folder if folder.is_dir() else folder.parent
+    if not (folder / "config.json").is_file():
+        raise WorkbenchError(
+            f"{checkpoint.source} is no folder with a config.json on this machine",
+            why="an engine's real loader reads folders",
+            next_step="Give the checkpoint's folder, or leave out --python to ask the profile.",
+        )
+    return str(folder.resolve())
+
+
+def _hints(engine: registry.Engine, model_class: str, config: Config) -> Hints:
+    try:
+        named = dataclasses.replace(engine, model_class=model_class or engine.model_class)
+        profile = registry.select(named, config).profiles[0][1]
+        return Hints(profile, profile.build(config))
+    except (WorkbenchError, Refused, NotCovered):
+        return Hints()
+
+
+def _resolver(hints: Hints, version: str) -> Resolve | None:
+    profile, model = hints.profile, hints.model
+    if profile is None or model is None:
+        return None
+
+    def resolve(table: TensorTable) -> LoadOutcome:
+        return simulate(profile, model, table, version)
+
+    return resolve
+
+
+def trace_module(module: Any, checkpoint: Checkpoint) -> LoadOutcome:
+    """Run a module's own ``load_weights`` on a meta copy of it, and watch what it writes."""
+    from workbench.engines.tracer.watch import trace_load_weights
+
+    seen = trace_load_weights(module, checkpoint.meta_tensors())
+    seen |= {"engine": "torch", "version": "", "model_class": type(module).__name__}
+    return from_trace(seen, checkpoint.table, Hints())
+
+
+def from_trace(seen: Mapping[str, Any], table: TensorTable, hints: Hints) -> LoadOutcome:
+    """Turn what a tracer reported into a `LoadOutcome`.
+
+    Parameters
+    ----------
+    seen
+        One line of the tracer's output, as ``tracer/trace_load.py`` documents it.
+    table
+        The checkpoint's tensors.
+    hints
+        What the profile adds.
+    """
+    error = seen.get("error") or {}
+    refused = str(seen.get("refused") or "")
+    said = f"{error['key']}: {error['message']}" if error.get("key") else error.get("message", "")
+    return LoadOutcome(
+        engine=str(seen["engine"]),
+        version=str(seen["version"]),
+        model_class=str(seen.get("model_class") or "").rpartition(".")[2],
+        basis="traced",
+        outcome="refused" if refused else "raises" if error else "loads",
+        keys=_keys(seen, table, hints, refused),
+        parameters=_parameters(seen, hints),
+        error=refused or said,
+        place=str(error.get("place", "")),
+        log=tuple(seen.get("log", ())),
+        facts=hints.model.facts if hints.model else {},
+        gaps=_gaps(hints, table, str(seen["version"])),
+    )
+
+
+def _gaps(hints: Hints, table: TensorTable, version: str) -> tuple[Any, ...]:
+    resolve = _resolver(hints, version)
+    return resolve(table).gaps if resolve else ()
+
+
+def _keys(
+    seen: Mapping[str, Any], table: TensorTable, hints: Hints, refused: str
+) -> tuple[KeyGroup, ...]:
+    """Group the keys by what was seen of them, and by template, shape and dtype."""
+    writes: Mapping[str, Sequence[str]] = seen.get("writes", {})
+    attributes = set(seen.get("attributes", ()))
+    mismatched: Mapping[str, str] = seen.get("mismatched", {})
+    labels: dict[tuple[KeyStatus, str, str, str], list[int]] = defaultdict(list)
+    for at, name in enumerate(table.names):
+        labels[_fate(name, writes, attributes, mismatched, hints, refused)].append(at)
+    groups: list[KeyGroup] = []
+    for (status, lands, reason, place), rows in labels.items():
+        part = table.select(rows)
+        for group in group_names(part.names, part.shape, part.dtype):
+            first = part.row(int(group.at[0]))
+            names = tuple(part.names[i] for i in group.at.tolist())
+            groups.append(
+                KeyGroup(
+                    status, group.template, names, group.index, first.shape, first.dtype,
+                    lands, reason, place,
+                )
+            )  # fmt: skip
+    return tuple(groups)
+
+
+def _fate(
+    name: str,
+    writes: Mapping[str, Sequence[str]],
+    attributes: set[str],
+    mismatched: Mapping[str, str],
+    hints: Hints,
+    refused: str,
+) -> tuple[KeyStatus, str, str, str]:
+    """Return status, where it lands, reason and place of one key."""
+    if name in mismatched:
+        return "mismatched", "", RAISES + mismatched[name], ""
+    if name in writes:
+        return "loaded", _template(name, writes[name]), "", ""
+    if name in attributes:
+        return "loaded", "", "kept outside the parameters", ""
+    if refused:
+        return "dropped", "", "the engine refuses the config", ""
+    skipped = hints.ignored(name)
+    if skipped is not None:
+        return "ignored", "", *skipped
+    return "dropped", "", "the loader took it and wrote it nowhere", ""
+
+
+def _template(key: str, parameters: Sequence[str]) -> str:
+    """Return where a key landed, with the key's own indices as fields where they can be told apart."""
+    (group,) = group_names([key])
+    index = group.index[0].tolist()
+    columns = {value: c for c, value in enumerate(index) if index.count(value) == 1}
+    texts = []
+    for parameter in parameters:
+        parts = [
+            f"{{{columns[int(p)]}}}" if p.isdecimal() and int(p) in columns else p
+            for p in parameter.split(".")
+        ]
+        texts.append(".".join(parts))
+    return " + ".join(texts)
+
+
+def _parameters(seen: Mapping[str, Any], hints: Hints) -> tuple[ParameterGroup, ...]:
+    """Group the parameters by state, and by template and shape."""
+    shapes = {name: tuple(info["shape"]) for name, info in seen.get("parameters", {}).items()}
+    written = seen.get("written", {})
+    misfit = set(seen.get("misfit_parameters", ()))
+    by_state: dict[tuple[ParameterStatus, float], list[str]] = defaultdict(list)
+    for name in shapes:
+        part = float(written.get(name, 0.0))
+        status: ParameterStatus = (
+            "shared"
+            if name in hints.shared
+            else "mismatched"
+            if name in misfit and part < 1
+            else "written"
+            if part >= 1
+            else "partial"
+            if part > 0
+            else "missing"
+        )
+        by_state[status, part].append(name)
+    groups: list[ParameterGroup] = []
+    for (status, part), names in by_state.items():
+        codes = {shape: i for i, shape in enumerate(dict.fromkeys(shapes[n] for n in names))}
+        label = np.array([codes[shapes[n]] for n in names])
+        for group in group_names(names, label):
+            first = names[int(group.at[0])]
+            groups.append(
+                ParameterGroup(
+                    status, group.template, group.index, shapes[first], part,
+                    source=hints.shared.get(first, ""), unused=hints.unused.get(first, ""),
+                )
+            )  # fmt: skip
+    return tuple(groups)
