@@ -1,0 +1,461 @@
+"""`open_checkpoint`: any place with weights, as one lazy `Checkpoint`."""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from workbench.checkpoint import hub
+from workbench.checkpoint.config import MAX_CONFIG, Config, parse_config
+from workbench.checkpoint.folder import (
+    SAFETENSORS,
+    TORCH,
+    Files,
+    Folder,
+    LocalFolder,
+    RemoteFolder,
+    check_file,
+    find_files,
+)
+from workbench.checkpoint.records import TensorInfo, TensorTable
+from workbench.checkpoint.safetensors import Specs, join_headers, read_header
+from workbench.checkpoint.sources import Source, looks_like
+from workbench.checkpoint.values import as_numpy, as_torch, read_units
+from workbench.errors import CheckpointError
+
+if TYPE_CHECKING:
+    import torch
+
+    from workbench.checkpoint.quantized import Quantization
+    from workbench.checkpoint.torch_zip import TorchFile
+
+
+class Checkpoint:
+    """A checkpoint whose names, shapes and dtypes are known, and whose values are read on demand.
+
+    Made by `open_checkpoint`. It holds no weights and keeps no file open.
+
+    Attributes
+    ----------
+    source
+        What was opened: path, Hub id or address.
+    table
+        All tensors, in columns.
+    metadata
+        The ``__metadata__`` of the safetensors headers, joined.
+    warnings
+        What an engine would pass over and a person should know.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        files: Files,
+        table: TensorTable,
+        metadata: Mapping[str, str],
+        folder: Folder | None,
+        warnings: Sequence[str] = (),
+        torch_files: Mapping[str, TorchFile] | None = None,
+    ) -> None:
+        self.source = source
+        self.table = table
+        self.metadata = dict(metadata)
+        self.warnings = tuple(warnings)
+        self.form = files.form
+        self._sources = {file.name: file for file in files.sources}
+        self._folder = folder
+        self._torch_files = dict(torch_files or {})
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The tensors' names, in the order of the files."""
+        return self.table.names
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Paths or addresses of the files that hold the weights."""
+        return tuple(file.label for file in self._sources.values())
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder on this machine that holds the checkpoint, or None."""
+        if isinstance(self._folder, LocalFolder):
+            return self._folder.path
+        return None
+
+    @cached_property
+    def config(self) -> Config:
+        """The config.json beside the weights; empty where there is none.
+
+        Raises
+        ------
+        CheckpointError
+            There is one, but it is broken.
+        """
+        if self._folder is None or not self._folder.exists("config.json"):
+            return Config()
+        file = self._folder.open("config.json")
+        if file.size > MAX_CONFIG:
+            raise CheckpointError(
+                f"cannot read the config {file.label}", why=f"it has {file.size:,} bytes"
+            )
+        return parse_config(file.read(0, file.size), file.label)
+
+    @cached_property
+    def quantization(self) -> Quantization:
+        """Which tensors belong together in a quantised layout, and whether the config agrees."""
+        from workbench.checkpoint.quantized import recognise
+
+        return recognise(self.table, self.config)
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.table.names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.table
+
+    def __getitem__(self, name: str) -> TensorInfo:
+        info = self.table.get(name)
+        if info is None:
+            raise self._unknown(name)
+        return info
+
+    def tensor(self, name: str, index: Any = None) -> torch.Tensor:
+        """Read one tensor, or a slice of it.
+
+        Parameters
+        ----------
+        name
+            The tensor.
+        index
+            Whole numbers, slices or a tuple of them; only the pages (remote: rows) it needs are read.
+
+        Returns
+        -------
+        torch.Tensor
+            A copy on the CPU, of the stored dtype. Packed 4 and 6 bit types come as bytes (uint8), with
+            the last dimension in bytes; ``self[name].shape`` is the logical shape.
+
+        Raises
+        ------
+        CheckpointError
+            There is no such tensor, or its file cannot be read.
+        """
+        info = self[name]
+        if info.shard in self._torch_files:
+            return self._torch_files[info.shard].tensor(name, index)
+        return as_torch(info, read_units(self._sources[info.shard], info, index))
+
+    def numpy(self, name: str, index: Any = None) -> np.ndarray[Any, Any]:
+        """Read one tensor or a slice of it as a numpy array, where numpy has the type.
+
+        Raises
+        ------
+        CheckpointError
+            There is no such tensor, or numpy has no such type (BF16, 8-bit floats).
+        """
+        info = self[name]
+        if info.shard in self._torch_files:
+            return as_numpy(info, self._torch_files[info.shard].tensor(name, index).numpy())
+        units = read_units(self._sources[info.shard], info, index)
+        return as_numpy(info, units)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of files that PyTorch holds mapped; safetensors files are never kept open."""
+        for file in self._torch_files.values():
+            file.close()
+
+    def _unknown(self, name: str) -> CheckpointError:
+        from difflib import get_close_matches
+
+        # The same last words first: comparing against 200,000 names would take seconds.
+        tail = str(name).rsplit(".", 2)[-2:]
+        near = [known for known in self.names if known.endswith(".".join(tail))][:2000]
+        close = get_close_matches(str(name), near or list(self.names[:2000]), n=3)
+        step = f"Did you mean {', '.join(close)}?" if close else "See .names for what there is."
+        return CheckpointError(f"{self.source} has no tensor {name!r}", next_step=step)
+
+    def __repr__(self) -> str:
+        table = self.table
+        lines = [f"Checkpoint {self.source}"]
+        numbers = np.bincount(table.dtype, minlength=len(table.dtypes))
+        order = np.argsort(-numbers, kind="stable")
+        kinds = ", ".join(f"{numbers[i]:,} {table.dtypes[i]}" for i in order if numbers[i])
+        nbytes = (
+            sum(t.nbytes for t in table) if self._torch_files else (table.end - table.begin).sum()
+        )
+        size = _bytes(int(nbytes))
+        files = f"{len(self._sources)} {self.form} file{'s' * (len(self._sources) != 1)}"
+        lines.append(f"  {len(table):,} tensors ({kinds}), {size} in {files}")
+        try:
+            lines.append(f"  {self._config_line()}")
+        except CheckpointError as error:
+            lines.append(f"  config: {error.what}: {error.why}")
+        lines += [f"  warning: {text}" for text in self.warnings]
+        return "\n".join(lines)
+
+    def _config_line(self) -> str:
+        config = self.config
+        if not config:
+            return "no config.json"
+        named = ", ".join(config.architectures) or config.model_type or "no architecture named"
+        quantised = f", quantised: {self.quantization.format}" if self.quantization.format else ""
+        return f"config: {named} ({config.layout}){quantised}"
+
+
+def _bytes(number: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if number < 1024:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1024
+    return f"{number:.1f} TiB"
+
+
+def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
+    """Open a checkpoint: names, shapes and dtypes now, values when asked for.
+
+    Parameters
+    ----------
+    path
+        A folder, a ``.safetensors``, ``.bin`` or ``.pt`` file, an ``*.index.json``, a folder of the Hugging
+        Face cache, a Hub id (``org/name`` or ``org/name@revision``; the local cache first), or an fsspec
+        address (``https://``, ``s3://``, ``memory://``), of which only the needed ranges are read.
+
+    Returns
+    -------
+    Checkpoint
+        With `table`, `config`, `quantization`, `tensor` and more.
+
+    Raises
+    ------
+    CheckpointError
+        There is no checkpoint, or it is damaged or contradicts itself: the message says which file, what is
+        wrong with it, and what to do.
+    """
+    text = os.fspath(path)
+    if isinstance(text, bytes):
+        text = os.fsdecode(text)
+    if not text.strip():
+        raise CheckpointError("no checkpoint was given", next_step="Give a path or a Hub id.")
+    if text.startswith("file://"):
+        text = text.removeprefix("file://")
+    elif re.match(r"[A-Za-z][A-Za-z0-9+.-]*://|[a-z]+::", text):
+        return _open_remote(text)
+    local = Path(text).expanduser()
+    if _exists(local):
+        return _open_local(local, text)
+    model = hub.parse_id(text)
+    if model is None or not isinstance(path, str):
+        raise CheckpointError(
+            f"there is no {text}",
+            why="no such file or folder",
+            next_step="Check the path; a Hub id is written org/name.",
+        )
+    return _open_hub(model)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return os.path.lexists(path)
+    except ValueError:  # a NUL
+        return False
+
+
+def _open_local(path: Path, source: str) -> Checkpoint:
+    if path.is_dir():
+        if hub.is_cache_folder(path):
+            found = hub.snapshot(path)
+            if found is None:
+                raise CheckpointError(
+                    f"{path} has several snapshots or none, and refs/main names none of them",
+                    next_step="Give one of the folders in snapshots/.",
+                )
+            path = found
+        folder = LocalFolder(path)
+        return _read(source, find_files(folder), folder)
+    check_file(path)
+    folder = LocalFolder(path.parent)
+    if path.name.endswith(".index.json"):
+        return _read(source, find_files(folder, path.name), folder)
+    from workbench.checkpoint.sources import LocalFile
+
+    file = LocalFile(path)
+    return _read(source, Files(_form(file), (file,)), folder)
+
+
+def _form(file: Source) -> str:
+    """Tell the format of a single file, by its name and else by its first bytes."""
+    if file.name.endswith(SAFETENSORS):
+        return "safetensors"
+    head = file.read(0, 16)
+    if head.startswith(b"PK\x03\x04") or file.name.endswith(TORCH):
+        return "torch"
+    if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= file.size:
+        return "safetensors"
+    found = looks_like(file.read(0, 512))
+    raise CheckpointError(
+        f"{file.label} is not a checkpoint",
+        why=found[0] if found else "neither its name nor its first bytes are those of one",
+        next_step=found[1] if found else "Give a .safetensors, .bin or .pt file, or a folder.",
+    )
+
+
+def _open_remote(address: str) -> Checkpoint:
+    try:
+        from fsspec.core import url_to_fs
+
+        filesystem, path = url_to_fs(address)
+    except Exception as error:  # unknown protocol, a missing package, a malformed address
+        raise CheckpointError(
+            f"cannot open {address}",
+            why=f"{type(error).__name__}: {error}",
+            next_step="Install the fsspec package of this protocol, or download the checkpoint.",
+        ) from None
+    path = path if isinstance(path, str) else address
+    base, _, name = path.rstrip("/").rpartition("/")
+    plain = name.partition("?")[0]
+    lists = not address.startswith(("http://", "https://"))
+    where = address.rstrip("/").rpartition("/")[0]
+    if plain.endswith(".index.json"):
+        folder = RemoteFolder(filesystem, base, where, lists)
+        return _read(address, find_files(folder, name), folder)
+    if plain.endswith((SAFETENSORS, *TORCH)):
+        file = RemoteFolder(filesystem, base, where, lists).open(name)
+        beside = RemoteFolder(filesystem, base, where, lists)
+        return _read(address, Files(_form(file), (file,)), beside)
+    folder = RemoteFolder(filesystem, path.rstrip("/"), address.rstrip("/"), lists)
+    return _read(address, find_files(folder), folder)
+
+
+def _open_hub(model: hub.HubId) -> Checkpoint:
+    found = hub.cached(model)
+    if found is not None:
+        folder = LocalFolder(found)
+        try:
+            return _read(str(model), find_files(folder), folder)
+        except CheckpointError as error:
+            if hub.is_offline() or _has_weights(folder):
+                raise error
+        # Only config and tokenizer were downloaded: the weights' headers come from the Hub.
+    filesystem, path = hub.filesystem(model)
+    remote = RemoteFolder(filesystem, path, f"hf://{path}")
+    return _read(str(model), find_files(remote), remote)
+
+
+def _has_weights(folder: LocalFolder) -> bool:
+    return any(name.endswith((SAFETENSORS, *TORCH)) for name in folder.names())
+
+
+def _read(source: str, files: Files, folder: Folder | None) -> Checkpoint:
+    if files.form == "torch":
+        from workbench.checkpoint.torch_zip import open_torch
+
+        table, opened, notes = open_torch(files.sources)
+        warnings = [*files.warnings, *notes]
+        _check_unique(table)
+        warnings += _check_index(files, table)
+        return Checkpoint(source, files, table, {}, folder, warnings, opened)
+    specs = Specs()
+    with _no_collection():
+        if len(files.sources) > 1 and files.sources[0].local is None:
+            with ThreadPoolExecutor(8) as pool:
+                headers = list(pool.map(lambda file: read_header(file, specs), files.sources))
+        else:
+            headers = [read_header(file, specs) for file in files.sources]
+        table = join_headers(headers, [file.name for file in files.sources], specs)
+        _check_unique(table)
+        warnings = [*files.warnings, *_check_index(files, table)]
+    metadata: dict[str, str] = {}
+    for header in headers:
+        metadata |= header.metadata
+    return Checkpoint(source, files, table, metadata, folder, warnings)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Hold the garbage collector: hundreds of thousands of new objects make it run for seconds."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _check_unique(table: TensorTable) -> None:
+    """Check that no name occurs twice, across all files."""
+    if len(table.shards) < 2:
+        return  # each header was checked on its own
+    hashes = np.fromiter(map(hash, table.names), np.int64, len(table))
+    hashes.sort()
+    if not (hashes[1:] == hashes[:-1]).any():
+        return
+    seen: dict[str, int] = {}
+    for at, name in enumerate(table.names):
+        first = seen.setdefault(name, at)
+        if first != at:
+            one, other = (table.shards[table.shard[i]] for i in (first, at))
+            raise CheckpointError(
+                f"the tensor {name!r} is in two files: {one} and {other}",
+                why="which of them an engine keeps depends on the order in which it reads the files",
+                next_step="Remove the file that does not belong to this checkpoint.",
+            )
+
+
+def _check_index(files: Files, table: TensorTable) -> list[str]:
+    """Compare the index with what the files hold; return warnings."""
+    index = files.index
+    if index is None:
+        return []
+    label = PurePosixPath(files.index_label).name
+    named = list(map(index.get, table.names))
+    shards = np.array(table.shards, dtype=object)[table.shard]
+    if len(index) == len(named) and named == shards.tolist():
+        return []
+    held = set(table.names)
+    absent = [name for name in index if name not in held]
+    if absent:
+        raise CheckpointError(
+            f"{files.index_label} names {len(absent):,} tensors that its files do not hold: "
+            + ", ".join(absent[:3])
+            + (", …" if len(absent) > 3 else ""),
+            why=f"{absent[0]!r} should be in {index[absent[0]]}",
+            next_step="Download that file again; if it is right, the index belongs to another version.",
+        )
+    warnings = []
+    unnamed = [name for name, shard in zip(table.names, named, strict=True) if shard is None]
+    if unnamed:
+        warnings.append(
+            f"{len(unnamed):,} tensors are not in {label}, such as {unnamed[0]}: engines load them anyway"
+        )
+    moved = [n for n, a, b in zip(table.names, named, shards, strict=True) if a not in (None, b)]
+    if moved:
+        warnings.append(
+            f"{len(moved):,} tensors are in another file than {label} says, such as {moved[0]}"
+        )
+    return warnings

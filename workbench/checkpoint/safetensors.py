@@ -1,0 +1,590 @@
+"""Safetensors headers: every tensor of a file from a few bytes, none of the values.
+
+A header is JSON. Three readers agree on it and differ in speed:
+
+1. `_read_canonical` finds the columns with numpy, in the form that the format's own writer gives (and
+   ``json.dumps`` without spaces). It accepts a header only when every byte of it was accounted for.
+2. `_read_typed` lets msgspec decode any other well-formed header.
+3. `_read_strict` goes through Python's json, pair by pair. It is slow, sees what the others cannot
+   (duplicate keys) and says what is wrong.
+
+Whatever one of them does not like goes to the next; only the last one complains.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Sequence
+from math import prod
+from typing import Any, NoReturn, TypeGuard
+
+import msgspec
+import numpy as np
+
+from workbench.checkpoint.records import DTYPE_BITS, TensorTable
+from workbench.checkpoint.sources import Source, looks_like
+from workbench.errors import CheckpointError
+
+# The format's own bound (safetensors 0.8, MAX_HEADER_SIZE).
+MAX_HEADER = 100_000_000
+DAMAGED = "Download or copy the file again, and compare its size and checksum with the origin."
+REWRITE = "Have the program that wrote it write it again; engines refuse such a file too."
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Header:
+    """The tensors of one file.
+
+    Attributes
+    ----------
+    names
+        Tensor names in the order of the header.
+    spec
+        Code of each tensor's dtype and shape in the `Specs` it was read with.
+    begin, end
+        Byte offsets within the file.
+    metadata
+        The ``__metadata__`` of the header.
+    data
+        Where the data section begins.
+    """
+
+    names: list[str]
+    spec: Ints
+    begin: Ints
+    end: Ints
+    metadata: dict[str, str]
+    data: int
+
+
+class Specs:
+    """The distinct pairs of dtype and shape of a checkpoint: some thirty for 200,000 tensors."""
+
+    def __init__(self) -> None:
+        self.codes: dict[tuple[str, tuple[int, ...]], int] = {}
+        self.nbytes: list[int] = []
+        self._by_text: dict[bytes, int] = {}
+
+    def code(self, dtype: str, shape: tuple[int, ...]) -> int:
+        """Return the code of a dtype and shape; ValueError where there can be no such tensor."""
+        code = self.codes.get((dtype, shape))
+        if code is None:
+            bits = prod(shape) * DTYPE_BITS[dtype] if dtype in DTYPE_BITS else -1
+            if bits < 0 or bits % 8 or bits >= 1 << 63:
+                raise ValueError(dtype, shape)
+            code = self.codes[dtype, shape] = len(self.codes)
+            self.nbytes.append(bits // 8)
+        return code
+
+    def of_text(self, text: bytes) -> int:
+        """Return the code of ``":{"dtype":"F32","shape":[2,3],"data_offsets":[``, or -1."""
+        code = self._by_text.get(text)
+        if code is None:
+            match = _SPEC.fullmatch(text)
+            if match is None:
+                return -1
+            shape = tuple(int(part) for part in match[2].split(b",")) if match[2] else ()
+            try:
+                code = self.code(match[1].decode(), shape)
+            except ValueError:
+                return -1
+            self._by_text[text] = code
+        return code
+
+
+_NUMBER = rb"(?:0|[1-9][0-9]{0,18})"
+_SPEC = re.compile(
+    rb'":\{"dtype":"([A-Z0-9_]+)","shape":\[((?:%b(?:,%b)*)?)\],"data_offsets":\['
+    % (_NUMBER, _NUMBER)
+)
+
+
+def read_header(source: Source, specs: Specs) -> Header:
+    """Read and check the header of one file.
+
+    Parameters
+    ----------
+    source
+        The file. Only its first bytes are read.
+    specs
+        Collects the dtypes and shapes; share one among the files of a checkpoint.
+
+    Raises
+    ------
+    CheckpointError
+        The file is no safetensors file, is cut short, or contradicts itself.
+    """
+    size, label = source.size, source.label
+    if size == 0:
+        raise CheckpointError(f"{label} is empty", why="it holds 0 bytes", next_step=DAMAGED)
+    # Remote files take one request instead of two where the header is short.
+    head = source.read(0, 8 if source.local else min(size, 1 << 16))
+    length = int.from_bytes(head[:8], "little")
+    if size < 8 or length > MAX_HEADER or length < 2:
+        _complain_about_start(source, size, length)
+    if length > size - 8:
+        found = looks_like(source.read(0, 512))
+        raise CheckpointError(
+            f"{label} is cut short: its header alone is longer than the file",
+            why=found[0] if found else f"the header takes {length:,} bytes, the file has {size:,}",
+            next_step=found[1] if found else DAMAGED,
+        )
+    raw = head[8 : 8 + length] if len(head) >= 8 + length else source.read(8, 8 + length)
+    if len(raw) != length:
+        raise CheckpointError(
+            f"{label} shrank while it was read", next_step="Wait until its writer is done."
+        )
+    return parse_header(raw, size, label, specs)
+
+
+def _complain_about_start(source: Source, size: int, length: int) -> NoReturn:
+    found = looks_like(source.read(0, min(size, 512)))
+    if found:
+        why, step = found
+    elif size < 8:
+        why, step = f"it has {size} bytes, and the length of its header alone takes 8", DAMAGED
+    elif length < 2:
+        why, step = f"its first 8 bytes say that the header has {length} bytes", DAMAGED
+    else:
+        why = (
+            f"its first 8 bytes say that the header has {length:,} bytes; the format allows "
+            f"{MAX_HEADER:,}"
+        )
+        step = (
+            "Check that this is a safetensors file; if it is, " + DAMAGED[0].lower() + DAMAGED[1:]
+        )
+    raise CheckpointError(f"{source.label} is not a safetensors file", why=why, next_step=step)
+
+
+def parse_header(raw: bytes, size: int, label: str, specs: Specs) -> Header:
+    """Return the tensors that a header describes, checked against the length of the file.
+
+    Parameters
+    ----------
+    raw
+        The header without the 8 bytes that give its length.
+    size
+        Bytes of the whole file.
+    label
+        The file's name in messages.
+    specs
+        Collects the dtypes and shapes.
+    """
+    read = _read_canonical(raw, specs) or _read_typed(raw, specs)
+    names, spec, begin, end, metadata = read or _read_strict(raw, label, specs)
+    data = 8 + len(raw)
+    _check_layout(names, spec, begin, end, specs, size - data, label)
+    begin += data
+    end += data
+    return Header(names, spec, begin, end, metadata, data)
+
+
+Columns = tuple[list[str], Ints, Ints, Ints, dict[str, str]]
+
+
+# --- 1. the usual form, by columns ----------------------------------------------------------------
+
+_MULTIPLY = [np.uint64(x) for x in (2561, 6553601, 42949672960001)]
+_SHIFT = [np.uint64(x) for x in (8, 16, 32)]
+_LANES = [np.uint64(x) for x in (0x0F0F0F0F0F0F0F0F, 0x00FF00FF00FF00FF, 0x0000FFFF0000FFFF)]
+_ZEROS = np.uint64(0x3030303030303030)
+_HIGH = np.uint64(0x8080808080808080)
+_CARRY = np.uint64(0x7676767676767676)
+# Keeps the last n bytes of eight, which little-endian order puts on top.
+_KEEP = np.array([(1 << 64) - (1 << (8 * (8 - n))) for n in range(9)], dtype=np.uint64)
+_AFTER = int.from_bytes(b']},"', "little")
+_QUOTES = 10  # name, "dtype", its value, "shape", "data_offsets": two each
+
+
+def _read_canonical(raw: bytes, specs: Specs) -> Columns | None:
+    """Read a header of the form that the format's own writer gives; None for any other."""
+    if not raw.isascii():
+        return None
+    body = raw.rstrip(b" ")
+    metadata: dict[str, str] = {}
+    at = 1
+    if body.startswith(b'{"__metadata__":{'):
+        found = _metadata_at(body, 16)
+        if found is None:
+            return None
+        metadata, at = found
+        if body[at : at + 1] != b",":
+            return None
+        at += 1
+    if body[:1] != b"{" or not body.endswith(b"]}}") or body.find(b"\\", at) >= 0:
+        return None
+    chars = np.frombuffer(body, dtype=np.uint8)
+    if chars[at:].min() < 32:
+        return None
+    quotes = np.flatnonzero(chars[at:] == 34)
+    if len(quotes) % _QUOTES or not len(quotes) or quotes[0] != 0:
+        return None
+    quotes += at
+    table = quotes.reshape(-1, _QUOTES)
+    opens, closes, first = table[:, 0], table[:, 1], table[:, 9] + 3
+    stop = np.append(opens[1:], len(body)) - 3
+    # Eight zeros before the text let every number be taken as the eight bytes that end with it.
+    padded = b"\0" * 16 + body + b"\0" * 16
+    words = np.ndarray((len(padded) - 7,), "<u8", padded, 0, (1,))
+    quads = np.ndarray((len(body) - 3,), "<u4", body, 0, (1,))
+    if (quads[stop[:-1]] != _AFTER).any():
+        return None
+    rows = np.ndarray((len(body) + 1,), "V16", padded, 16, (1,))
+    after = rows[first].view(np.uint8).reshape(-1, 16)
+    comma = first + (after == 44).argmax(axis=1)
+    begin = _numbers(words, first, comma)
+    end = _numbers(words, comma + 1, stop)
+    spec = _spec_codes(body, words, closes, first, specs)
+    if begin is None or end is None or spec is None:
+        return None
+    text = body.decode("ascii")
+    names = [text[a:b] for a, b in zip((opens + 1).tolist(), closes.tolist(), strict=True)]
+    if len(set(names)) != len(names) or "__metadata__" in names:
+        return None
+    return names, spec, begin, end, metadata
+
+
+def _metadata_at(body: bytes, at: int) -> tuple[dict[str, str], int] | None:
+    """Return the object that begins there and where it ends."""
+    # A decoder wants text; the metadata is nearly always short, so it gets a short one first.
+    for length in (4096, len(body)):
+        try:
+            value, end = _PAIRS.raw_decode(body[at : at + length].decode("ascii"))
+        except (ValueError, RecursionError):
+            continue
+        return (dict(value), at + end) if _is_metadata(value) else None
+    return None
+
+
+def _numbers(words: np.ndarray[Any, Any], first: Ints, after: Ints) -> Ints | None:
+    """Return the whole numbers in those spans of the text, or None if one is not written plainly.
+
+    Eight digits are one 64-bit word, which three multiplications turn into a number.
+    """
+    length = after - first
+    if length.min() < 1 or length.max() > 16:
+        return None
+    low = words[after + 8] ^ _ZEROS
+    low &= _KEEP[np.minimum(length, 8)]
+    high = words[after] ^ _ZEROS
+    high &= _KEEP[np.maximum(length - 8, 0)]
+    bad = (low | (low + _CARRY) | high | (high + _CARRY)) & _HIGH
+    if bad.any():
+        return None
+    value = (_eight_digits(high) * np.uint64(100_000_000) + _eight_digits(low)).astype(np.int64)
+    # "007" is no JSON: the number of digits must be that of the value.
+    digits = np.searchsorted(_POWERS, value, side="right") + 1
+    return value if (digits == length).all() else None
+
+
+def _eight_digits(word: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return the number whose digits are the bytes of a word, the first digit lowest."""
+    for lanes, factor, shift in zip(_LANES, _MULTIPLY, _SHIFT, strict=True):
+        np.bitwise_and(word, lanes, out=word)
+        np.multiply(word, factor, out=word)
+        np.right_shift(word, shift, out=word)
+    return word
+
+
+_POWERS = np.array([10**n for n in range(1, 18)], dtype=np.int64)
+
+
+def _spec_codes(
+    body: bytes, words: np.ndarray[Any, Any], first: Ints, after: Ints, specs: Specs
+) -> Ints | None:
+    """Return the code of the text between a name and its offsets, one a tensor.
+
+    Equal texts get equal 64-bit keys; one text of each key is looked up, and every other one is
+    compared with it word by word, so that two texts with one key are told apart.
+    """
+    length = after - first
+    longest = int(length.max())
+    if length.min() < 8 or longest > 512:
+        return None
+    # Word k ends 8k bytes before the text does; the last one overlaps the one before.
+    columns = []
+    for back in range(0, longest, 8):
+        start = np.maximum(after - back - 8, first)
+        columns.append(words[start + 16])
+    key = length.astype(np.uint64)
+    for column in columns:
+        key = (key ^ column) * _MIX
+        key ^= key >> np.uint64(29)
+    _, sample, group = np.unique(key, return_index=True, return_inverse=True)
+    same = length == length[sample][group]
+    for column in columns:
+        same &= column == column[sample][group]
+    if not same.all():
+        return None
+    spans = zip(first[sample].tolist(), after[sample].tolist(), strict=True)
+    codes = np.array([specs.of_text(body[a:b]) for a, b in spans], dtype=np.int64)
+    return None if (codes < 0).any() else codes[group]
+
+
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+# --- 2. any well-formed header ---------------------------------------------------------------------
+
+
+class _Entry(msgspec.Struct, gc=False):
+    dtype: str
+    shape: tuple[int, ...]
+    data_offsets: tuple[int, int]
+
+
+class _Metadata(msgspec.Struct):
+    metadata: dict[str, str] = msgspec.field(name="__metadata__", default_factory=dict)
+
+
+_ENTRIES = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ENTRY = msgspec.json.Decoder(_Entry)
+_METADATA = msgspec.json.Decoder(_Metadata)
+
+
+def _read_typed(raw: bytes, specs: Specs) -> Columns | None:
+    """Read any header that is well-formed JSON without escapes; None where something is odd."""
+    if b"\\" in raw:  # keys may be spelled in several ways, so counting them proves nothing
+        return None
+    try:
+        entries = _ENTRIES.decode(raw)
+        metadata = _METADATA.decode(raw).metadata
+        keys = len(entries)
+        entries.pop("__metadata__", None)
+        decoded = [_ENTRY.decode(entry) for entry in entries.values()]
+        spec = [specs.code(entry.dtype, entry.shape) for entry in decoded]
+        offsets = np.array([entry.data_offsets for entry in decoded], dtype=np.int64).reshape(-1, 2)
+    except (msgspec.MsgspecError, UnicodeDecodeError, ValueError, OverflowError, RecursionError):
+        return None
+    # msgspec keeps the last of several equal keys and says nothing: the text shows whether there were any.
+    names = list(entries)
+    if any(
+        raw.count(b'"%b"' % field) != len(names) for field in (b"dtype", b"shape", b"data_offsets")
+    ):
+        return None
+    if raw.count(b'"__metadata__"') != keys - len(names) or (offsets < 0).any():
+        return None
+    return (
+        names,
+        np.array(spec, dtype=np.int64),
+        offsets[:, 0].copy(),
+        offsets[:, 1].copy(),
+        metadata,
+    )
+
+
+# --- 3. pair by pair --------------------------------------------------------------------------------
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """A JSON object as its pairs, duplicates included."""
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not JSON")
+
+
+_PAIRS = json.JSONDecoder(object_pairs_hook=_Pairs, parse_constant=_no_constant)
+
+
+def _is_metadata(value: Any) -> bool:
+    return (
+        isinstance(value, _Pairs)
+        and all(isinstance(text, str) and _is_text(name + text) for name, text in value)
+        and len(dict(value)) == len(value)
+    )
+
+
+def _is_text(text: str) -> bool:
+    """Whether the text has no half characters, which Python's json lets pass."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _read_strict(raw: bytes, label: str, specs: Specs) -> Columns:
+    """Read a header pair by pair, and say what is wrong with it."""
+    try:
+        text = raw.decode("utf-8")
+        value = _PAIRS.decode(text)
+    except UnicodeDecodeError as error:
+        raise _broken(label, f"not UTF-8 at byte {error.start} of the header", DAMAGED) from None
+    except (ValueError, RecursionError) as error:
+        raise _broken(label, f"not JSON: {error}", DAMAGED) from None
+    if not isinstance(value, _Pairs):
+        raise _broken(label, f"the header is a JSON {type(value).__name__}, not an object", DAMAGED)
+    names: list[str] = []
+    codes: list[int] = []
+    offsets: list[tuple[int, int]] = []
+    metadata: dict[str, str] = {}
+    seen: set[str] = set()
+    for name, entry in value:
+        if name in seen:
+            raise CheckpointError(
+                f"{label} names {name!r} twice in its header",
+                why="most readers keep the last one and say nothing; which one was meant is unknown",
+                next_step=REWRITE,
+            )
+        seen.add(name)
+        if name == "__metadata__":
+            if not _is_metadata(entry):
+                raise _broken(label, "__metadata__ is not an object with text values", REWRITE)
+            metadata = dict(entry)
+            continue
+        if not _is_text(name):
+            raise _broken(label, f"the name {name!r} holds half a character", REWRITE)
+        code, span = _strict_entry(name, entry, label, specs)
+        names.append(name)
+        codes.append(code)
+        offsets.append(span)
+    table = np.array(offsets, dtype=np.int64).reshape(-1, 2)
+    return names, np.array(codes, dtype=np.int64), table[:, 0].copy(), table[:, 1].copy(), metadata
+
+
+def _strict_entry(name: str, entry: Any, label: str, specs: Specs) -> tuple[int, tuple[int, int]]:
+    what = f"tensor {name!r}"
+    if not isinstance(entry, _Pairs):
+        raise _broken(label, f"{what} is not described by an object", REWRITE)
+    fields = dict(entry)
+    if len(fields) != len(entry):
+        raise _broken(label, f"{what} has a field twice", REWRITE)
+    dtype, shape, span = (fields.get(field) for field in ("dtype", "shape", "data_offsets"))
+    if not isinstance(dtype, str) or dtype not in DTYPE_BITS:
+        raise _broken(
+            label,
+            f"{what} has the dtype {dtype!r}; known are {', '.join(sorted(DTYPE_BITS))}",
+            "Check the spelling in the writer; a newer format needs a newer workbench.",
+        )
+    if not _are_sizes(shape):
+        raise _broken(
+            label, f"{what} has the shape {shape!r}: not a list of whole numbers", REWRITE
+        )
+    if not _are_sizes(span) or len(span) != 2:
+        raise _broken(
+            label, f"{what} has the data_offsets {span!r}: not two whole numbers", REWRITE
+        )
+    if span[0] > span[1] or span[1] >= 1 << 62:
+        raise _broken(label, f"{what} has the impossible data_offsets {span!r}", REWRITE)
+    try:
+        return specs.code(dtype, tuple(shape)), (span[0], span[1])
+    except ValueError:
+        raise _broken(
+            label,
+            f"{what}, {dtype} {shape}, does not take a whole number of bytes that a file could hold",
+            REWRITE,
+        ) from None
+
+
+def _are_sizes(value: Any) -> TypeGuard[list[int]]:
+    return (
+        isinstance(value, list)
+        and not isinstance(value, _Pairs)
+        and all(type(item) is int and 0 <= item < 1 << 64 for item in value)
+    )
+
+
+def _broken(label: str, why: str, next_step: str) -> CheckpointError:
+    return CheckpointError(f"{label} has a broken safetensors header", why=why, next_step=next_step)
+
+
+# --- layout ----------------------------------------------------------------------------------------
+
+
+def _check_layout(
+    names: list[str],
+    spec: Ints,
+    begin: Ints,
+    end: Ints,
+    specs: Specs,
+    room: int,
+    label: str,
+) -> None:
+    """Check that the tensors fill the data section exactly, each with the bytes its shape needs."""
+    if not names:
+        if room:
+            raise CheckpointError(
+                f"{label} names no tensor but holds {room:,} bytes of data", next_step=REWRITE
+            )
+        return
+    needed = np.array(specs.nbytes, dtype=np.int64)[spec]
+    wrong = np.flatnonzero(end - begin != needed)
+    if len(wrong):
+        at = int(wrong[0])
+        dtype, shape = list(specs.codes)[int(spec[at])]
+        raise CheckpointError(
+            f"{label} contradicts itself about {names[at]!r}",
+            why=f"{dtype} {list(shape)} takes {int(needed[at]):,} bytes, its data_offsets "
+            f"[{int(begin[at])}, {int(end[at])}] span {int(end[at] - begin[at]):,}",
+            next_step=REWRITE,
+        )
+    order = np.lexsort((end, begin)) if (begin[1:] < end[:-1]).any() else None
+    if order is not None:
+        begin, end = begin[order], end[order]
+    last = int(end[-1])
+    if last > room:
+        outside = int(np.flatnonzero(end > room)[0])
+        name = names[outside if order is None else int(order[outside])]
+        raise CheckpointError(
+            f"{label} is cut short: {last - room:,} bytes are missing",
+            why=f"its header places tensors up to byte {last:,} of the data section, which has "
+            f"{room:,} bytes; {name!r} is the first that does not fit",
+            next_step=DAMAGED,
+        )
+    gaps = np.flatnonzero(begin != np.concatenate([[0], end[:-1]]))
+    if len(gaps):
+        at = int(gaps[0])
+        name = names[at if order is None else int(order[at])]
+        before = int(end[at - 1]) if at else 0
+        kind = "overlaps the tensor before it" if begin[at] < before else "leaves a hole before it"
+        raise CheckpointError(
+            f"{label} has overlapping tensors or holes: {name!r} {kind}",
+            why=f"its data begins at byte {int(begin[at]):,} of the data section, the one before "
+            f"ends at {before:,}; the format allows neither",
+            next_step=REWRITE,
+        )
+    if last < room:
+        raise CheckpointError(
+            f"{label} has {room - last:,} bytes that belong to no tensor",
+            why="the format wants the last tensor to end where the file ends",
+            next_step="Check whether the file was written over a longer one, or appended to.",
+        )
+
+
+# --- many files ------------------------------------------------------------------------------------
+
+
+def join_headers(headers: Sequence[Header], shards: Sequence[str], specs: Specs) -> TensorTable:
+    """Return one table of the tensors of several files, in the order of the files."""
+    dtypes: dict[str, int] = {}
+    shapes: dict[tuple[int, ...], int] = {}
+    pairs = [
+        (dtypes.setdefault(dtype, len(dtypes)), shapes.setdefault(shape, len(shapes)))
+        for dtype, shape in specs.codes
+    ]
+    codes = np.array(pairs, dtype=np.int32).reshape(-1, 2)
+    names: list[str] = []
+    for header in headers:
+        names += header.names
+    spec = _joined([header.spec for header in headers])
+    shard = np.repeat(np.arange(len(headers), dtype=np.int32), [len(h.names) for h in headers])
+    return TensorTable(
+        names=names,
+        dtypes=tuple(dtypes),
+        shapes=tuple(shapes),
+        shards=tuple(shards),
+        dtype=codes[spec, 0],
+        shape=codes[spec, 1],
+        shard=shard,
+        begin=_joined([header.begin for header in headers]),
+        end=_joined([header.end for header in headers]),
+    )
+
+
+def _joined(columns: list[Ints]) -> Ints:
+    return np.concatenate(columns) if columns else np.zeros(0, np.int64)

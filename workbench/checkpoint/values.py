@@ -1,0 +1,151 @@
+"""Values of single tensors: bytes of a file to numpy and torch, one tensor or a slice of it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.checkpoint.records import DTYPE_BITS, TensorInfo
+from workbench.checkpoint.sources import Source
+from workbench.errors import CheckpointError
+
+if TYPE_CHECKING:
+    import torch
+
+Array = np.ndarray[Any, Any]
+
+# As numpy knows them; the rest is carried as unsigned integers of the same width.
+NUMPY_TYPES = {
+    "BOOL": "?", "U8": "u1", "I8": "i1", "U16": "<u2", "I16": "<i2", "F16": "<f2", "U32": "<u4",
+    "I32": "<i4", "F32": "<f4", "U64": "<u8", "I64": "<i8", "F64": "<f8", "C64": "<c8",
+}  # fmt: skip
+TORCH_TYPES = {
+    "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "F16": "float16",
+    "BF16": "bfloat16", "U32": "uint32", "I32": "int32", "F32": "float32", "U64": "uint64",
+    "I64": "int64", "F64": "float64", "C64": "complex64", "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2", "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz",
+    "F8_E8M0": "float8_e8m0fnu",
+}  # fmt: skip
+DTYPE_OF_TORCH = {name: dtype for dtype, name in TORCH_TYPES.items()}
+
+
+def storage_shape(dtype: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape of the stored units: bytes for packed types, elements for all others.
+
+    The last dimension of a packed type (4 or 6 bits) shrinks to bytes; where it has no whole number of
+    them, the tensor is a flat run of bytes.
+    """
+    bits = DTYPE_BITS[dtype]
+    if bits >= 8:
+        return shape
+    if shape and shape[-1] * bits % 8 == 0:
+        return (*shape[:-1], shape[-1] * bits // 8)
+    return (int(np.prod(shape, dtype=object)) * bits // 8,)
+
+
+def read_units(source: Source, info: TensorInfo, index: Any = None) -> Array:
+    """Return the stored units of a tensor or of a slice, as a new array.
+
+    Parameters
+    ----------
+    source
+        The file that holds the tensor.
+    info
+        The tensor, with its place in the file.
+    index
+        A numpy index (whole numbers, slices, a tuple of them), applied to the stored units.
+
+    Returns
+    -------
+    ndarray
+        Of numpy's own type where it has one, else unsigned integers of the same width.
+    """
+    bits = DTYPE_BITS[info.dtype]
+    kind = np.dtype(NUMPY_TYPES.get(info.dtype, f"<u{max(bits // 8, 1)}"))
+    shape = storage_shape(info.dtype, info.shape)
+    if info.begin == info.end:
+        stored = np.zeros(shape, kind)
+    elif source.local is not None:
+        stored = _mapped(source, info, kind, shape)
+    else:
+        stored, index = _fetched(source, info, kind, shape, index)
+    if index is not None:
+        try:
+            stored = stored[index]
+        except (IndexError, TypeError, ValueError) as error:
+            raise CheckpointError(
+                f"cannot take {index!r} of {info.name!r}",
+                why=f"{error}; its stored shape is {list(shape)}",
+                next_step="Give whole numbers and slices within that shape.",
+            ) from None
+    return np.array(stored, order="C")
+
+
+def _mapped(source: Source, info: TensorInfo, kind: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+    path = source.local
+    assert path is not None
+    try:
+        # Touching a page behind the end of a file that shrank kills the process with SIGBUS.
+        if os.stat(path).st_size < info.end:
+            raise CheckpointError(
+                f"{source.label} is shorter than when it was opened",
+                why=f"{info.name!r} ends at byte {info.end:,}",
+                next_step="Open the checkpoint again once nobody writes to it.",
+            )
+        # Offsets need not be multiples of the element size, so bytes are mapped and then viewed.
+        run = np.memmap(path, np.uint8, mode="r", offset=info.begin, shape=(info.end - info.begin,))
+    except OSError as error:
+        from workbench.checkpoint.sources import unreadable
+
+        raise unreadable(path, error) from None
+    return np.asarray(run).view(kind).reshape(shape)
+
+
+def _fetched(
+    source: Source, info: TensorInfo, kind: np.dtype[Any], shape: tuple[int, ...], index: Any
+) -> tuple[Array, Any]:
+    """Fetch a remote tensor; of a slice of the first dimension only those rows."""
+    begin, end = info.begin, info.end
+    first = index[0] if isinstance(index, tuple) and index else index
+    if isinstance(first, slice) and shape and first.step in (None, 1):
+        start, stop, _ = first.indices(shape[0])
+        row = (end - begin) // shape[0]
+        stop = max(start, stop)
+        begin, end = begin + start * row, begin + stop * row
+        shape = (stop - start, *shape[1:])
+        rest = index[1:] if isinstance(index, tuple) else ()
+        index = (slice(None), *rest)
+    return np.frombuffer(source.read(begin, end), dtype=kind).reshape(shape), index
+
+
+def as_numpy(info: TensorInfo, units: Array) -> Array:
+    """Return stored units as numpy's own type.
+
+    Raises
+    ------
+    CheckpointError
+        numpy has no such type (BF16, the 8-bit floats, packed types).
+    """
+    if info.dtype not in NUMPY_TYPES:
+        raise CheckpointError(
+            f"numpy has no type for {info.name!r}, which is {info.dtype}",
+            next_step="Use .tensor(name) for a torch tensor, and .float() on that.",
+        )
+    return units
+
+
+def as_torch(info: TensorInfo, units: Array) -> torch.Tensor:
+    """Return stored units as a torch tensor, without copying; packed types stay bytes (uint8)."""
+    import torch
+
+    kind = getattr(torch, TORCH_TYPES.get(info.dtype, "uint8"), None)
+    if kind is None:
+        raise CheckpointError(
+            f"this torch ({torch.__version__}) has no type for {info.name!r}, which is {info.dtype}",
+            next_step="Install a newer torch.",
+        )
+    flat = torch.from_numpy(units.reshape(-1).view(np.uint8))
+    result: torch.Tensor = flat.view(kind).reshape(units.shape)
+    return result
