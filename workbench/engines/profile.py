@@ -112,6 +112,8 @@ class Model:
     shared
         Parameter template -> from where the engine fills it after loading ("the target's embed_tokens"),
         whether or not the checkpoint has it.
+    fallback
+        The same, where the engine does so only for a parameter that nothing in the checkpoint fills.
     unused
         Parameter name or template with literal indices -> why no forward pass reads it.
     special
@@ -125,6 +127,7 @@ class Model:
     slots: tuple[Slot, ...]
     shapes: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     shared: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    fallback: Mapping[str, str] = dataclasses.field(default_factory=dict)
     unused: Mapping[str, str] = dataclasses.field(default_factory=dict)
     special: frozenset[int] = frozenset()
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)

@@ -314,12 +314,13 @@ def _group(
 
 def _gaps(slots: _Slots, lost: dict[int, Rows]) -> Iterator[Gap]:
     """Yield the slots that nothing filled, those of shared parameters as optional."""
+    lent = {*slots.model.shared, *slots.model.fallback}
     for number, slot in enumerate(slots.model.slots):
         open_ = slots.filled[number] == 0
         if number in lost:
             open_ = open_ | lost[number]
         if open_.any():
-            free = slot.alternative or slot.optional or slot.parameter in slots.model.shared
+            free = slot.alternative or slot.optional or slot.parameter in lent
             yield Gap(slot.template, slot.index[open_], slot.shape, free)
 
 
@@ -395,7 +396,9 @@ def _states(model: Model, template: str, state: _State, optional: bool) -> Itera
     for c in _columns(template):
         plain = plain.replace(field(c), "{}")
     shared = model.shared.get(template, "")
-    for rows, status, fraction in _statuses(state, bool(shared), optional):
+    fallback = model.fallback.get(template, "")
+    for rows, found, fraction in _statuses(state, bool(shared), optional):
+        status: ParameterStatus = "shared" if found == "missing" and fallback else found
         yield ParameterGroup(
             status=status,
             template=plain,
@@ -405,7 +408,7 @@ def _states(model: Model, template: str, state: _State, optional: bool) -> Itera
             wanted=tuple(n for at in rows.tolist() for n in state.wanted.get(at, ()))
             if status in ("missing", "partial", "mismatched")
             else (),
-            source=shared if status == "shared" else "",
+            source=shared or fallback if status == "shared" else "",
             unused=model.unused.get(template, ""),
         )
 
