@@ -91,6 +91,14 @@ _LAYER = {
     "mlp.up_proj.weight": [128, 64],
     "mlp.down_proj.weight": [64, 128],
 }
+_FUSED = {
+    f"{room}.{part}.weight": f"{room}.{whole}.weight"
+    for room, whole, parts in (
+        ("self_attn", "qkv_proj", ("q_proj", "k_proj", "v_proj")),
+        ("mlp", "gate_up_proj", ("gate_proj", "up_proj")),
+    )
+    for part in parts
+}
 _LOST = {
     "hidden_norm.weight": [64],
     "input_layernorm.weight": [64],
@@ -124,8 +132,12 @@ def incident() -> Sample:
         for n, s in _LOST.items()
     ]
     groups += [
-        group("ignored", "t2d", shape=[256], dtype="BOOL", reason="skipped on purpose", place=place),
-        group("loaded", "embed_tokens.weight", shape=[256, 64], parameter="model.embed_tokens.weight"),
+        group(
+            "ignored", "t2d", shape=[256], dtype="BOOL", reason="skipped on purpose", place=place
+        ),
+        group(
+            "loaded", "embed_tokens.weight", shape=[256, 64], parameter="model.embed_tokens.weight"
+        ),
         group("loaded", "fc.weight", shape=[64, 192], parameter="model.fc.weight"),
         group("loaded", "norm.weight", parameter="model.norm.weight"),
         group("loaded", "lm_head.weight", shape=[128, 64], parameter="lm_head.weight"),
@@ -182,6 +194,11 @@ def incident() -> Sample:
                 "leaves_keys": [],
                 "leaves_parameters": [],
                 "chosen": True,
+                "fuses": [],
+                "pairs": [
+                    [f"layers.0.{n}", f"midlayer.{n}", f"midlayer.{_FUSED.get(n, n)}"]
+                    for n in _LAYER
+                ],
             }
         ],
     )
@@ -200,7 +217,11 @@ def big(layers: int = 61, experts: int = 384) -> Sample:
         )
     ]
     for projection in ("gate_proj", "up_proj", "down_proj"):
-        for part, dtype in (("weight_packed", "I32"), ("weight_scale", "BF16"), ("weight_shape", "I64")):
+        for part, dtype in (
+            ("weight_packed", "I32"),
+            ("weight_scale", "BF16"),
+            ("weight_shape", "I64"),
+        ):
             at = f"language_model.model.layers.{{}}.mlp.experts.{{}}.{projection}.{part}"
             index = pairs[:-1] if (projection, part) == ("gate_proj", "weight_packed") else pairs
             groups.append(
@@ -238,7 +259,7 @@ def big(layers: int = 61, experts: int = 384) -> Sample:
     return Sample(data)
 
 
-HOSTILE = "</script><img src=x onerror=\"window.owned=1\"><b>&amp;'`{0}\u2028\u202e"
+HOSTILE = '</script><img src=x onerror="window.owned=1"><b>&amp;\'`{0}\u2028\u202e'
 
 
 def hostile() -> Sample:

@@ -32,7 +32,9 @@ def escape(text: object) -> str:
 def prose(text: str) -> str:
     """Return escaped text with what stands between backticks as code."""
     parts = re.split(r"`([^`\n]+)`", text)
-    return "".join(f"<code>{escape(p)}</code>" if at % 2 else escape(p) for at, p in enumerate(parts))
+    return "".join(
+        f"<code>{escape(p)}</code>" if at % 2 else escape(p) for at, p in enumerate(parts)
+    )
 
 
 def script_json(value: Any) -> str:
@@ -43,12 +45,14 @@ def script_json(value: Any) -> str:
 
 def _sign(state: str) -> str:
     look = tone(state)
-    return f'<b style="color:{look.light};color:light-dark({look.light},{look.dark})">{look.glyph}</b>'
+    return (
+        f'<b style="color:{look.light};color:light-dark({look.light},{look.dark})">{look.glyph}</b>'
+    )
 
 
 def preview(payload: dict[str, Any], rows: int = PREVIEW_ROWS) -> str:
     """Return a result as static HTML: verdict, facts, findings, renames and the first groups."""
-    return f'<div style="line-height:1.5;max-width:1120px">{"".join(_preview(payload, rows))}</div>'
+    return f'<div style="line-height:1.5;max-width:1240px">{"".join(_preview(payload, rows))}</div>'
 
 
 def _preview(payload: dict[str, Any], rows: int) -> Iterator[str]:
@@ -138,7 +142,7 @@ def style_element() -> str:
 
 def module_element() -> str:
     """Return the view's module as an element; one per document is enough (`live` repeats it)."""
-    return f'<script type="text/plain" data-wb-esm="{assets.version()}">{assets.esm()}</script>'
+    return f'<script data-wb-esm="{assets.version()}" type="text/plain">{assets.esm()}</script>'
 
 
 def start_script(data: bytes) -> str:
@@ -150,7 +154,7 @@ def _name(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:12]
 
 
-def live(data: bytes, static: str, ui: dict[str, Any] | None = None) -> str:
+def live(data: bytes, static: str, verdict: tuple[str, str] = ("", "")) -> str:
     """Return a view that needs no kernel and no network: preview, data, module and starter.
 
     Parameters
@@ -159,12 +163,13 @@ def live(data: bytes, static: str, ui: dict[str, Any] | None = None) -> str:
         The payload, from `assets.packed`.
     static
         The static preview; the script replaces it.
-    ui
-        What the reader had chosen (filter, open groups, …).
+    verdict
+        State and sentence, for an index of pages.
     """
-    state = script_json({"payload": assets.base64_of(data), "ui": ui or {}})
+    state = script_json({"payload": assets.base64_of(data), "ui": {}})
+    word, line = map(escape, verdict)
     return (
-        f'<div data-wb="{_name(data)}">{style_element()}<div data-wb-mount>{static}</div>'
+        f'<div data-wb="{_name(data)}" data-wb-verdict="{line}" data-wb-state="{word}">{style_element()}<div data-wb-mount>{static}</div>'
         f'<script type="application/json" data-wb-data>{state}</script>{module_element()}'
         f'<script type="module">{start_script(data)}</script></div>'
     )

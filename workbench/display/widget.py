@@ -8,6 +8,7 @@ import anywidget
 import traitlets
 
 from workbench.display import assets, html
+from workbench.display.palette import verdict_state
 
 if TYPE_CHECKING:
     from workbench.result import Result
@@ -55,9 +56,10 @@ def mimebundle(
     """
     payload = result.payload(limit=NOTEBOOK_LIMIT)
     data = assets.packed(payload)
+    ok, line = payload["verdict"]["ok"], payload["verdict"]["line"]
     bundle: dict[str, Any] = {
         "text/plain": result.to_text(),
-        "text/html": html.live(data, html.preview(payload)),
+        "text/html": html.live(data, html.preview(payload), (verdict_state(ok), line)),
     }
     metadata: dict[str, Any] = {}
     widget = ResultView(payload=data)._repr_mimebundle_(**kwargs)

@@ -1,5 +1,9 @@
 // Small helpers for building elements. Text is only ever set as text: names come from strangers' files.
 
+// What would be invisible, or would turn the text around it: control, zero-width and bidirectional characters.
+const HIDDEN = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
+const shown = (text) => String(text).replace(HIDDEN, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
+
 const FOCUSABLE = new Set(["a", "button", "input", "select", "summary", "textarea"]);
 
 /** Make an element: h("div", {class: "x", onclick: f}, "text", child, [more]). */
@@ -12,7 +16,10 @@ export function h(tag, props = {}, ...children) {
   }
   // JupyterLab takes arrow keys and letters for its own shortcuts unless the focused element itself says no.
   if (FOCUSABLE.has(tag) || "tabindex" in props) node.dataset.lmSuppressShortcuts = "true";
-  node.append(...children.flat(Infinity).filter((c) => c !== null && c !== undefined && c !== false));
+  for (const child of children.flat(Infinity)) {
+    if (child instanceof Node) node.append(child);
+    else if (child !== null && child !== undefined && child !== false) node.append(shown(child));
+  }
   return node;
 }
 

@@ -15,7 +15,14 @@ export function verdictOf(payload, glyphs) {
       h("p", { class: "wb-line" }, prose(line))),
     payload.facts.length > 0 &&
       h("dl", { class: "wb-facts" },
-        payload.facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", { title: value }, value)))),
+        payload.facts.map(([name, value]) =>
+          h("div", { class: value.length > 64 && "wb-wide" }, h("dt", {}, name), h("dd", {}, prose(value))))),
+    payload.versions?.length > 0 &&
+      h("ul", { class: "wb-versions", "aria-label": "By version" },
+        payload.versions.map(([version, fine, text]) => {
+          const said = fine === null ? "unsure" : fine ? "ok" : "wrong";
+          return h("li", { "data-state": said }, sign(said, glyphs), h("b", {}, version), h("span", {}, prose(text)));
+        })),
   );
 }
 

@@ -4,7 +4,7 @@ import { h, nameOf, number, plural, prose, sign } from "./dom.js";
 import { findingsOf, verdictOf } from "./head.js";
 import { Table } from "./table.js";
 
-const MOST = 12; // pairs shown before the table takes over
+const MOST = 24; // pairs shown before the table takes over
 
 export function keydiff(payload, context) {
   const table = new Table(payload.table, context);
@@ -12,61 +12,78 @@ export function keydiff(payload, context) {
     nodes: [
       verdictOf(payload, context.glyphs),
       findingsOf(payload.findings, context.glyphs),
-      pairsOf(payload, context.glyphs),
+      renamesOf(payload, context.glyphs),
       table.root,
-    ],
+    ].filter(Boolean),
     table,
   };
 }
 
-function pairsOf({ renames, table }, glyphs) {
-  const dropped = table.groups.filter((g) => g.status === "dropped");
-  const missing = table.groups.filter((g) => g.status === "missing" || g.status === "partial");
-  if (!renames.length && !(dropped.length && missing.length)) return null;
-  const pairs = dropped.map((g) => ({ lost: g, found: g.rename }));
-  return h(
-    "section",
-    { class: "wb-pairs", "aria-label": "Lost keys and unfilled parameters" },
-    h("h3", { class: "wb-h" }, renames.length > 1 && !renames.some((r) => r.chosen)
-      ? `${renames.length} renames are possible; none is chosen` : renames.length ? "The rename that mends it" : "Lost, and left unfilled"),
-    renames.map((rename) => ruleOf(rename, glyphs)),
-    h("div", { class: "wb-sides" },
-      h("div", { class: "wb-side" },
-        h("h4", {}, sign("dropped", glyphs), `${plural(total(dropped), "key")} of the checkpoint, dropped`),
-        list(pairs.map(({ lost, found }) => [lost, found]), MOST)),
-      missing.length > 0 && h("div", { class: "wb-side" },
-        h("h4", {}, sign("missing", glyphs), `${plural(total(missing), "parameter")} of the engine, left unfilled`),
-        list(missing.map((g) => [g, null]), MOST))),
-  );
+function renamesOf({ renames, table }, glyphs) {
+  if (!renames.length) return null;
+  const proved = renames.filter((rename) => rename.proved).length;
+  const title = proved > 1 ? `${proved} renames fit equally well: none is chosen`
+    : proved ? "The rename that mends it" : "Renames that mend a part";
+  return h("section", { class: "wb-renames", "aria-label": "Proposed renames" },
+    h("h3", { class: "wb-h" }, title),
+    renames.map((rename, at) => ruleOf(rename, table.groups, glyphs, at === 0)));
 }
 
-const total = (groups) => groups.reduce((sum, g) => sum + g.count, 0);
-
-function list(entries, most) {
-  return h("ul", { class: "wb-list" },
-    entries.slice(0, most).map(([group, rename]) =>
-      h("li", {}, h("span", { class: "wb-li" }, nameOf(group.text), group.count > 1 && h("span", { class: "wb-many" }, `${number(group.count)}×`)),
-        rename && h("span", { class: "wb-li wb-to" }, h("span", { class: "wb-arrow", "aria-label": "becomes" }, "→"), nameOf(rename)))),
-    entries.length > most && h("li", { class: "wb-more" }, `and ${plural(entries.length - most, "group")} more in the table`));
-}
-
-function ruleOf(rename, glyphs) {
+function ruleOf(rename, groups, glyphs, open) {
   const state = rename.proved ? "ok" : "unsure";
+  const pairs = rename.pairs ?? [];
   const [before, after] = rename.example;
   return h(
     "div",
-    { class: "wb-rule", "data-state": state },
+    { class: "wb-rule" },
     h("div", { class: "wb-rule-head" },
-      h("div", { class: "wb-steps" }, rename.rule.map(([from, to]) =>
-        h("div", { class: "wb-step" }, h("code", { title: "regular expression" }, from), h("span", { class: "wb-arrow", "aria-label": "becomes" }, "→"),
-          h("code", {}, to === "" ? "(nothing)" : to)))),
+      h("div", { class: "wb-steps" },
+        rename.rule.map(([from, to]) => step(from, to === "" ? "(nothing)" : to)),
+        (rename.fuses ?? []).map(([parts, whole]) => step(parts, whole, "fused into"))),
       h("span", { class: "wb-proof", "data-state": state }, sign(state, glyphs),
-        `${rename.proved ? "proved" : "partly proved"} · ${plural(rename.renamed, "key")}${rename.chosen ? "" : " · not chosen"}`)),
-    h("p", { class: "wb-example" }, nameOf(before), h("span", { class: "wb-arrow" }, "→"), nameOf(after)),
+        `${rename.proved ? "proved" : "proved in part"} · ${plural(rename.renamed, "key")}`)),
     rename.proof && h("p", { class: "wb-detail" }, prose(rename.proof)),
     left("It leaves these keys lost", rename.leaves_keys),
     left("It leaves these parameters unfilled", rename.leaves_parameters),
+    !pairs.length ? h("p", { class: "wb-example" }, nameOf(before), arrow(), nameOf(after))
+      : open ? pairsOf(pairs, groups, glyphs)
+        : h("details", { class: "wb-evidence" }, h("summary", {}, "Key by key"), pairsOf(pairs, groups, glyphs)),
   );
+}
+
+const arrow = (label = "becomes") => h("span", { class: "wb-arrow", role: "img", "aria-label": label }, "→");
+
+function step(from, to, how = "becomes") {
+  return h("div", { class: "wb-step" }, h("code", {}, from),
+    how === "becomes" ? arrow() : h("span", { class: "wb-arrow" }, how), h("code", {}, to));
+}
+
+/** Lost keys at the left, their new names, and at the right the parameter that several may share. */
+function pairsOf(pairs, groups, glyphs) {
+  const count = Object.fromEntries(groups.map((group) => [group.text, group.count]));
+  const lines = [];
+  let line = 2;
+  for (let at = 0; at < Math.min(pairs.length, MOST); ) {
+    const parameter = pairs[at][2];
+    let end = at;
+    while (end < Math.min(pairs.length, MOST) && pairs[end][2] === parameter) end++;
+    lines.push(h("div", { class: "wb-lands", style: `grid-row:${line} / span ${end - at}`, role: "cell" }, nameOf(parameter)));
+    for (; at < end; at++, line++) {
+      const [old, fresh] = pairs[at];
+      const many = count[old] > 1 && h("span", { class: "wb-many" }, `${number(count[old])}×`);
+      lines.push(
+        h("div", { class: "wb-old", style: `grid-row:${line}`, role: "cell" }, nameOf(old), many),
+        h("div", { class: "wb-new", style: `grid-row:${line}`, role: "cell" }, arrow(), nameOf(fresh)));
+    }
+  }
+  const more = pairs.length > MOST && h("p", { class: "wb-more" }, `and ${plural(pairs.length - MOST, "group")} more in the table`);
+  return h("div", { class: "wb-pairs" },
+    h("div", { class: "wb-pairs-grid", role: "group", "aria-label": "Lost keys, their new names, and where they land" },
+      h("div", { class: "wb-pairs-head wb-old" }, sign("dropped", glyphs), "Lost key"),
+      h("div", { class: "wb-pairs-head wb-new" }, "New name"),
+      h("div", { class: "wb-pairs-head wb-lands" }, sign("missing", glyphs), "Fills the parameter"),
+      lines),
+    more);
 }
 
 function left(title, names) {

@@ -19,9 +19,13 @@ export class Group {
     this.literals = data.index ? data.template.split("{}") : null;
   }
 
+  /** A long group may come as its one line, without its rows (`left_out` counts them). */
+  get hasRows() {
+    return Boolean(this.index ?? this.names);
+  }
+
   name(row) {
-    if (this.names) return this.names[row];
-    return fill(this.template, this.index[row]);
+    return this.names?.[row] ?? (this.index ? fill(this.template, this.index[row]) : this.text);
   }
 
   /** A pattern over the group's indices, such as the parameter's, for one row. */
@@ -29,11 +33,20 @@ export class Group {
     return pattern && this.index ? fill(pattern, this.index[row]) : pattern ?? "";
   }
 
+  /** The proposed name of one row; the payload has it for the whole group: midlayer.{0...3}.mlp */
+  renamed(row) {
+    if (!this.rename || !this.index) return this.rename ?? "";
+    this.ranges ??= (this.index[0] ?? []).map((_, at) => ranges(this.index.map((r) => r[at])));
+    let name = this.rename;
+    this.ranges.forEach((text, at) => text.startsWith("{") && (name = name.replace(text, this.index[row][at])));
+    return name;
+  }
+
   /** The same pattern for all rows at once: model.layers.{0...23}.mlp */
   wide(pattern) {
     if (!pattern || !this.index) return pattern ?? "";
-    this.columns ??= (this.index[0] ?? []).map((_, at) => ranges(this.index.map((row) => row[at])));
-    return fill(pattern, this.columns);
+    this.ranges ??= (this.index[0] ?? []).map((_, at) => ranges(this.index.map((r) => r[at])));
+    return fill(pattern, this.ranges);
   }
 
   get all() {
@@ -48,7 +61,7 @@ export class Group {
 
   get where() {
     if (this.side === "parameter" || this.status === "ignored") return this.reason || this.parameter || "";
-    return (this.rename ? `→ ${this.rename}` : this.parameter) || this.reason || "";
+    return this.rename || this.parameter || this.reason || "";
   }
 
   /** Which rows match: null for all of them, else their numbers in order. */
@@ -59,6 +72,7 @@ export class Group {
       if (this.literals?.some((part) => test.text(part))) return null;
       if (this.literals && !/\d/.test(test.plain)) return [];
     }
+    if (!this.hasRows) return [];
     const names = test.plain && !test.exact ? this.lower : this.all;
     const rows = [];
     for (let row = 0; row < names.length; row++) if (test.name(names[row])) rows.push(row);
@@ -216,7 +230,8 @@ export class Table {
   }
 
   countOf = (group) => this.matches[group.at]?.length ?? group.count;
-  isOpen = (group) => group.count > 1 && this.opened.has(group.at);
+  canOpen = (group) => group.count > 1 && group.hasRows;
+  isOpen = (group) => this.canOpen(group) && this.opened.has(group.at);
 
   /** The item on line `at`: its group, and its row, -1 for the group's own line. */
   item(at) {
@@ -261,7 +276,7 @@ export class Table {
     const tall = this.length * this.rowHeight;
     this.scale = Math.max(1, tall / TALLEST);
     this.body.style.height = `${tall / this.scale}px`;
-    this.scroller.style.height = this.printing ? "auto" : `${Math.min(tall, this.rowHeight * 14)}px`;
+    this.scroller.style.height = this.printing ? "auto" : `${Math.min(tall, this.rowHeight * 13.5)}px`;
     this.grid.hidden = !this.length;
     this.grid.setAttribute("aria-rowcount", this.length + 1);
     for (const [at, [key]] of COLUMNS.entries()) {
@@ -300,7 +315,7 @@ export class Table {
     this.told.textContent = this.mistake || parts.join(" · ");
     this.told.classList.toggle("wb-mistake", Boolean(this.mistake));
     this.folder.textContent = this.shown.some((group) => this.isOpen(group)) ? "Collapse all" : "Expand all";
-    this.folder.disabled = !this.shown.some((group) => group.count > 1);
+    this.folder.disabled = !this.shown.some(this.canOpen);
     this.empty.replaceChildren();
     this.empty.hidden = this.length > 0;
     if (this.length) return;
@@ -335,7 +350,7 @@ export class Table {
     const child = !whole && group.count > 1;
     const matched = this.countOf(group);
     const text = whole ? group.text : group.name(row);
-    const where = whole ? group.wide(group.where) : group.filled(group.where, row);
+    const where = group.rename ? (whole ? group.rename : group.renamed(row)) : whole ? group.wide(group.where) : group.filled(group.where, row);
     const open = this.isOpen(group);
     const path = group.side === "key" && (group.rename || group.parameter) && group.status !== "ignored";
     return h(
@@ -343,16 +358,17 @@ export class Table {
       {
         class: `wb-row${child ? " wb-child" : ""}${selected ? " wb-selected" : ""}`, role: "row", id: `${this.id}-${at}`,
         "data-line": at, "data-state": group.status, "aria-rowindex": at + 2, "aria-level": child ? 2 : 1,
-        "aria-expanded": whole ? String(open) : null, "aria-selected": String(selected),
+        "aria-expanded": whole && group.hasRows ? String(open) : null, "aria-selected": String(selected),
       },
       h("div", { role: "gridcell", class: "wb-cell wb-c-status" }, sign(group.status, this.glyphs), h("span", {}, group.status)),
       h("div", { role: "gridcell", class: "wb-cell wb-c-name" },
-        h("span", { class: "wb-twist", "aria-hidden": "true" }, whole ? (open ? "▾" : "▸") : ""),
+        h("span", { class: "wb-twist", "aria-hidden": "true" }, whole && group.hasRows ? (open ? "▾" : "▸") : ""),
         nameOf(text),
         whole && h("span", { class: "wb-many" }, matched === group.count ? `${number(matched)}×` : `${number(matched)} of ${number(group.count)}`)),
-      h("div", { role: "gridcell", class: "wb-cell wb-c-shape" }, shapeText(group.shape)),
+      h("div", { role: "gridcell", class: "wb-cell wb-c-shape", title: shapeText(group.shape) }, shapeText(group.shape)),
       h("div", { role: "gridcell", class: "wb-cell wb-c-dtype" }, group.dtype ?? ""),
       h("div", { role: "gridcell", class: "wb-cell wb-c-parameter" },
+        path && group.rename && h("span", { class: "wb-arrow", "aria-label": "proposed name" }, "→"),
         path ? nameOf(where) : h("span", { class: "wb-reason", title: where }, where)),
     );
   }
@@ -368,7 +384,7 @@ export class Table {
     const at = (pattern) => (whole ? group.wide(pattern) : group.filled(pattern, row));
     const facts = [
       ["Goes to", group.side === "key" ? at(group.parameter) : ""],
-      ["Proposed name", at(group.rename)],
+      ["Proposed name", whole ? group.rename : group.renamed(row)],
       ["Why", group.reason],
       ["Shape and type", [shapeText(group.shape), group.dtype].filter(Boolean).join("  ")],
       ["In the engine", group.place],
@@ -413,10 +429,11 @@ export class Table {
 
   foldAll() {
     const any = this.shown.some((group) => this.isOpen(group));
-    this.change({ open: any ? [] : this.shown.filter((g) => g.count > 1).map((g) => g.at), scroll: 0 });
+    this.change({ open: any ? [] : this.shown.filter(this.canOpen).map((g) => g.at), scroll: 0 });
   }
 
   toggle(group, open = !this.isOpen(group)) {
+    open &&= this.canOpen(group);
     const opened = new Set(this.opened);
     open ? opened.add(group.at) : opened.delete(group.at);
     this.change({ open: [...opened], row: [group.at, -1] });
@@ -499,7 +516,7 @@ export class Table {
     const lines = ["| | Status | Name | Count | Shape | Type | Goes to, or why not |", "|---|---|---|---:|---|---|---|"];
     for (const group of this.shown) {
       lines.push(`| ${[this.glyphs[group.status] ?? "", group.status, code(group.text), this.countOf(group),
-        shapeText(group.shape), group.dtype ?? "", cell(group.wide(group.where))].join(" | ")} |`);
+        shapeText(group.shape), group.dtype ?? "", cell(group.rename ? `→ ${group.rename}` : group.wide(group.where))].join(" | ")} |`);
     }
     return lines.join("\n") + "\n";
   }
@@ -512,10 +529,10 @@ export class Table {
     };
     const lines = ["side,status,name,shape,dtype,parameter,rename,reason,place"];
     for (const group of this.shown) {
-      const rows = this.matches[group.at] ?? Array.from({ length: group.count }, (_, row) => row);
+      const rows = this.matches[group.at] ?? Array.from({ length: group.hasRows ? group.count : 1 }, (_, row) => row);
       for (const row of rows) {
         lines.push([group.side, group.status, group.name(row), group.shape?.join("x"), group.dtype,
-          group.filled(group.parameter, row), group.filled(group.rename, row), group.reason, group.place].map(cell).join(","));
+          group.filled(group.parameter, row), group.renamed(row), group.reason, group.place].map(cell).join(","));
       }
     }
     download("keys.csv", lines.join("\r\n") + "\r\n", "text/csv");

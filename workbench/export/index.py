@@ -1,0 +1,96 @@
+"""The page that links all reports of a folder: what each found, in one sentence."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import html
+import os
+import re
+from pathlib import Path
+from urllib.parse import quote
+
+from workbench.display.html import escape
+from workbench.display.page import shell
+from workbench.display.palette import TONES, tone
+from workbench.result import replacing
+
+_TITLE = re.compile(r"<title>(.*?)</title>", re.DOTALL)
+_META = re.compile(r'<meta name="workbench-verdict" data-state="(\w+)" content="([^"]*)">')
+_HEAD = 16_384  # bytes at the start of a page that hold its title and its verdict
+
+_STYLE = """\
+.list { display: grid; gap: 12px; max-width: 860px; padding: 0; list-style: none; }
+.list a { display: grid; grid-template-columns: 44px minmax(0, 1fr); gap: 4px 16px; padding: 18px 24px 18px 18px; border: 1px solid var(--line); border-radius: 12px; background: var(--card); color: inherit; text-decoration: none; }
+.list a:hover { border-color: var(--muted); }
+.sign { grid-row: 1 / 4; width: 36px; height: 36px; border-radius: 50%; color: var(--page); font-size: 19px; font-weight: 700; line-height: 36px; text-align: center; }
+.list h2 { margin: 0; font-size: 17px; font-weight: 650; line-height: 1.35; overflow-wrap: anywhere; }
+.list p { margin: 0; overflow-wrap: anywhere; }
+.list .about { color: var(--muted); font-size: 13px; }
+.none { color: var(--muted); }
+"""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Entry:
+    """One report: its file, title, verdict (state and sentence), size in bytes, time of writing."""
+
+    file: str
+    title: str
+    state: str
+    verdict: str
+    size: int
+    written: datetime.datetime
+
+
+def read_entry(path: Path) -> Entry:
+    """Read title and verdict of one report from the head of its page."""
+    with path.open("rb") as file:
+        head = file.read(_HEAD).decode("utf-8", "replace")
+    title = _TITLE.search(head)
+    verdict = _META.search(head)
+    state = verdict.group(1) if verdict else ""
+    about = path.stat()
+    return Entry(
+        file=path.name,
+        title=html.unescape(title.group(1)).strip() if title else path.stem,
+        state=state if state in TONES else "quiet",
+        verdict=html.unescape(verdict.group(2)) if verdict else "",
+        size=about.st_size,
+        written=datetime.datetime.fromtimestamp(about.st_mtime).astimezone(),
+    )
+
+
+def write_index(folder: str | os.PathLike[str]) -> Path:
+    """Write ``index.html`` of a folder of reports, in the order of their names.
+
+    Returns
+    -------
+    Path
+        The page written.
+    """
+    folder = Path(folder)
+    out = folder / "index.html"
+    pages = sorted(path for path in folder.glob("*.html") if path.name != out.name)
+    items = "".join(_item(read_entry(path)) for path in pages)
+    body = f'<ol class="list">{items}</ol>' if items else '<p class="none">No reports yet.</p>'
+    with replacing(out) as file:
+        file.write(shell("Reports of the workbench", body, style=_STYLE).encode())
+    return out
+
+
+def _item(entry: Entry) -> str:
+    look = tone(entry.state)
+    when = entry.written.strftime("%-d %B %Y, %H:%M")
+    verdict = f"<p>{escape(entry.verdict)}</p>" if entry.verdict else ""
+    return (
+        f'<li><a href="{escape(quote(entry.file))}">'
+        f'<span class="sign" style="background:light-dark({look.light},{look.dark})" '
+        f'aria-hidden="true">{look.glyph}</span>'
+        f"<h2>{escape(entry.title)}</h2>{verdict}"
+        f'<p class="about">{_size(entry.size)} · {when}</p></a></li>'
+    )
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{max(count // 1000, 1)} KB"

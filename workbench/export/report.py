@@ -1,0 +1,145 @@
+"""A report: what was found, as one HTML file for somebody who has neither the notebook nor the kernel."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import WorkbenchError
+from workbench.result import Result, load, replacing
+
+if TYPE_CHECKING:
+    import nbformat
+
+_ACCEPTED = "Give a notebook (.ipynb), a saved result (.json, from result.save), or a result."
+
+
+def report(case_or_notebook: str | os.PathLike[str] | Result, out: str | os.PathLike[str]) -> Path:
+    """Write one HTML file that holds everything and makes no request.
+
+    Parameters
+    ----------
+    case_or_notebook
+        A notebook, which is executed in its own folder first (the file itself is left as it is); a
+        result saved by `Result.save`; or a result.
+    out
+        The file to write. It appears whole or not at all.
+
+    Returns
+    -------
+    Path
+        `out`.
+
+    Raises
+    ------
+    WorkbenchError
+        There is no such file, it is of no kind that is known, a cell of the notebook fails (the error
+        names the cell and what it raised), or `out` cannot be written.
+
+    Examples
+    --------
+    >>> workbench.report("notebooks/02_keys.ipynb", "keys.html")  # doctest: +SKIP
+    """
+    if isinstance(case_or_notebook, Result):
+        return case_or_notebook.to_html(out)
+    source = Path(case_or_notebook)
+    if source.is_dir():
+        raise WorkbenchError(
+            f"cannot report on {source}", why="it is a folder", next_step=_ACCEPTED
+        )
+    if not source.exists():
+        raise WorkbenchError(
+            f"cannot report on {source}", why="there is no such file", next_step=_ACCEPTED
+        )
+    if source.suffix == ".json":
+        return load(source).to_html(out)
+    if source.suffix != ".ipynb":
+        raise WorkbenchError(
+            f"cannot report on {source}",
+            why=f"{source.suffix or 'a file without an extension'} is not a kind it knows",
+            next_step=_ACCEPTED,
+        )
+    page = notebook_page(executed(source), source)
+    with replacing(out) as file:
+        file.write(page.encode())
+    return Path(out)
+
+
+def notebook_page(notebook: nbformat.NotebookNode, source: Path) -> str:
+    """Return an executed notebook as a page; `source` gives its name and where its pictures lie."""
+    from workbench.export.exporter import WorkbenchExporter
+
+    resources = {"metadata": {"name": source.stem, "path": str(source.parent)}}
+    page, _ = WorkbenchExporter().from_notebook_node(notebook, resources)
+    return str(page)
+
+
+def executed(source: Path) -> nbformat.NotebookNode:
+    """Run all cells of a notebook in its folder and return it with its outputs.
+
+    Raises
+    ------
+    WorkbenchError
+        It is no notebook, its kernel is not installed or dies, or a cell fails.
+    """
+    import nbformat
+    from jupyter_client.kernelspec import NoSuchKernel
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError, DeadKernelError
+
+    try:
+        notebook = nbformat.read(source, as_version=4)
+        nbformat.validate(notebook)
+    except (OSError, ValueError, AttributeError, nbformat.ValidationError) as error:
+        raise WorkbenchError(
+            f"cannot read {source}",
+            why=f"not a notebook: {_first_line(error)}",
+            next_step="Open it in JupyterLab and save it again.",
+        ) from None
+    client = NotebookClient(
+        notebook,
+        timeout=None,
+        resources={"metadata": {"path": str(source.parent.resolve())}},
+        store_widget_state=False,
+        extra_arguments=["--log-level=ERROR"],  # ipykernel warns of every plain TCP start
+    )
+    try:
+        client.execute()
+    except CellExecutionError as error:
+        raise _failed(source, notebook, error) from None
+    except DeadKernelError:
+        raise WorkbenchError(
+            f"the kernel died while it ran {source}",
+            why="often the system ran out of memory",
+            next_step="Run the notebook in JupyterLab and see at which cell.",
+        ) from None
+    except NoSuchKernel as error:
+        raise WorkbenchError(
+            f"cannot run {source}",
+            why=f"its kernel {error.name!r} is not installed here",
+            next_step="Install ipykernel, or choose another kernel in JupyterLab and save.",
+        ) from None
+    return notebook
+
+
+def _failed(source: Path, notebook: Any, error: Any) -> WorkbenchError:
+    number = next(
+        (
+            at
+            for at, cell in enumerate(notebook.cells, 1)
+            if any(output.output_type == "error" for output in cell.get("outputs", ()))
+        ),
+        0,
+    )
+    code = notebook.cells[number - 1].source.strip().splitlines() if number else []
+    begins = f", which begins {code[0]!r}," if code else ""
+    return WorkbenchError(
+        f"cell {number} of {source}{begins} failed",
+        why=f"{error.ename}: {error.evalue}",
+        next_step="Run the notebook in JupyterLab, mend that cell, and write the report again.",
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
