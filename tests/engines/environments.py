@@ -23,6 +23,7 @@ import fcntl
 import hashlib
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -85,6 +86,16 @@ def ensure(name: str) -> Path:
             if not is_ready(name):  # another process may have built it while we waited
                 _build(name)
     return interpreter(name)
+
+
+def exact_pins(version: str) -> dict[str, str]:
+    """Return what an SGLang wheel's metadata pins for every platform: normalised name -> version."""
+    ensure(f"sglang-{version}")
+    folder = cache() / f"packages-{PYTHON_TAG}" / f"sglang=={version}"
+    metadata = next(folder.glob("sglang-*.dist-info/METADATA")).read_text()
+    pinned = re.compile(r"Requires-Dist: ([\w.-]+)(?:\[[^]]*\])?\s*\(?==([\w.+]+)\)?\s*")
+    found = (pinned.fullmatch(line) for line in metadata.splitlines())
+    return {_normal(match[1]): match[2] for match in found if match}
 
 
 def _build(name: str) -> None:

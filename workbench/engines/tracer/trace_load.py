@@ -305,6 +305,8 @@ class SGLang:
         call(initialize_model_parallel, tensor_model_parallel_size=1, backend="gloo")
         call(initialize_dp_attention, server_args=arguments, model_config=config)
         self._groups = True
+        if self.device == "cpu":
+            load_as_on_a_gpu()
 
     def _class(self, name: str) -> Any:
         """Find a model class without importing all models, as SGLang's registry would."""
@@ -377,6 +379,21 @@ class SGLang:
         if not values and watch.needs_values(error):
             text = watch.shorten(error)
             raise Unsupported(f"the class cannot be built without values: {text}") from error
+
+
+def load_as_on_a_gpu() -> None:
+    """Let SGLang's layers take their share of a tensor as they do on a GPU.
+
+    On a CPU they fill up every tensor that is too short with zeros, for the sake of tensor parallelism
+    with odd sizes; on a GPU most of that is an error. The switch is a variable in each module.
+    """
+    for name in ("linear", "parameter", "vocab_parallel_embedding", "moe.fused_moe_triton.layer"):
+        try:
+            module = importlib.import_module(f"sglang.srt.layers.{name}")
+        except ImportError:
+            continue
+        if hasattr(module, "_is_cpu"):
+            setattr(module, "_is_cpu", False)  # noqa: B010 - mypy knows no such module
 
 
 # --- transformers ---------------------------------------------------------------------------------
@@ -456,13 +473,14 @@ class Transformers:
             "mismatched": {
                 key: wrong.get(place, wrong.get(key, "")) for place, key in stuck.items()
             },
-            "mismatched_parameters": stuck,
+            "misfit_parameters": stuck,
             "parameters": {
                 name: {"shape": list(p.shape), "dtype": str(p.dtype).removeprefix("torch.")}
                 for name, p in parameters.items()
             },
             "aliases": {},
             "writes": writes,
+            "resized": {},
             "attributes": attributes,
             "unreached_or_dropped": lost,
             "written": {
@@ -507,10 +525,11 @@ def run(engine: Any, name: str, job: dict[str, Any]) -> dict[str, Any]:
         "error": None,
         "stored": [],
         "mismatched": {},
-        "mismatched_parameters": {},
+        "misfit_parameters": {},
         "parameters": {},
         "aliases": {},
         "writes": {},
+        "resized": {},
         "attributes": [],
         "unreached_or_dropped": [],
         "written": {},

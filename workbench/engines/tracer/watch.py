@@ -150,6 +150,8 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.given: list[str] = []
         self.writes: dict[str, set[str]] = collections.defaultdict(set)
         self.notes: list[str] = []
+        self._size: dict[str, int] = {}
+        self._taken: dict[str, dict[str, int]] = collections.defaultdict(dict)
         self.parameters = dict(model.named_parameters())
         self._owners: dict[int, list[str]] = collections.defaultdict(list)
         for name, parameter in self.parameters.items():
@@ -170,6 +172,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Return a copy of a checkpoint tensor, to be handed to the loader, that is known by its key."""
         # A copy, since tensors of one file may share one block of memory.
         copied = torch.empty_like(tensor) if tensor.is_meta else tensor.detach().clone()
+        self._size[key] = copied.numel()
         self._mark(copied, frozenset((key,)))
         self._computed.add(memory_of(copied))
         return copied
@@ -222,6 +225,9 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         owners = self.owner_of(tensor)
         for key in keys:
             self.writes[key].update(owners)
+        if len(keys) == len(owners) == 1 and func._schema.name == "aten::copy_":
+            taken = self._taken[next(iter(keys))]
+            taken[owners[0]] = taken.get(owners[0], 0) + args[1].numel()
         if not owners:
             self._mark(tensor, keys)
         if owners or keys:
@@ -278,6 +284,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 if name not in after and id(p) in by_identity
             },
             "writes": {key: sorted(self.writes[key]) for key in self.given if key in taken},
+            "resized": self._resized(),
             "attributes": [key for key in self.given if key in attributes],
             "unreached_or_dropped": [
                 key for key in self.given if key not in taken and key not in attributes
@@ -285,6 +292,16 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             "written": fractions,
             "notes": list(dict.fromkeys(self.notes)),
         }
+
+    def _resized(self) -> dict[str, str]:
+        """Return the keys that were cut or filled up to fit, without a word by the loader."""
+        found = {}
+        for key, taken in self._taken.items():
+            size = self._size.get(key, 0)
+            for name, count in taken.items():
+                if count != size:
+                    found[key] = f"{count} elements of {name} were filled from {size}"
+        return found
 
     def _fraction(self, name: str, parameter: torch.Tensor) -> float:
         """Return the share of a parameter's elements that were written, 0 to 1."""
@@ -460,11 +477,12 @@ def watch_load(
     -------
     dict
         ``error`` (None, or ``key``, ``message`` and ``place`` of the first exception), ``mismatched``
-        (every key at which the loader raised -> message), ``mismatched_parameters`` (parameter -> key, where
+        (every key at which the loader raised -> message), ``misfit_parameters`` (parameter -> key, where
         the loader got as far as choosing one), ``parameters`` (name -> shape, dtype), ``aliases`` (other
-        names of shared parameters), ``writes`` (key -> parameters), ``attributes`` (keys kept outside
-        parameters), ``unreached_or_dropped``, ``written`` (parameter -> share, 0 to 1), ``log``, ``notes``,
-        and ``unsupported`` (None, or why this says nothing about the loader). All but ``error`` and the
+        names of shared parameters), ``writes`` (key -> parameters), ``resized`` (key -> how much of it was
+        taken, where that is more or less than it holds), ``attributes`` (keys kept outside parameters),
+        ``unreached_or_dropped``, ``written`` (parameter -> share, 0 to 1), ``log``, ``notes``, and
+        ``unsupported`` (None, or why this says nothing about the loader). All but ``error`` and the
         ``mismatched`` pair are as if the keys in ``mismatched`` were absent.
     """
     start: Callable[..., Any] = load or (lambda model, named: model.load_weights(named))  # type: ignore[operator]
@@ -510,7 +528,7 @@ def watch_load(
     report.update(
         error=first,
         mismatched=without,
-        mismatched_parameters=stuck,
+        misfit_parameters=stuck,
         log=log.lines,
         unsupported=unsupported,
     )
