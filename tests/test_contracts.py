@@ -58,7 +58,7 @@ class Checkpoint:
             [TensorInfo(k, DTYPES[str(a.dtype)], a.shape, "m") for k, a in self.arrays.items()]
         )
 
-    def tensor(self, name: str) -> np.ndarray:
+    def numpy(self, name: str) -> np.ndarray:
         return self.arrays[name]
 
 
@@ -336,7 +336,9 @@ def test_a_base_architecture_on_an_eagle3_draft() -> None:
 def test_a_nested_config_is_refused_by_sglang_and_read_by_vllm() -> None:
     nested = draft(t2d=KEPT, architectures=["Eagle3DraftModel"], model_type=...)
     nested.config.layout = "speculators"
-    assert breaks(run(nested, "sglang==0.5.23")["speculators-config"])
+    found = run(nested, "sglang==0.5.23")
+    assert breaks(found["speculators-config"])
+    assert "norm-before-residual-not-read" in found  # speculators' default, where nothing is said
     assert run(nested, "vllm==0.32.0", "Eagle3LlamaForCausalLM") == {}
 
 

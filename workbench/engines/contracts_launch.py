@@ -128,7 +128,7 @@ def config_form(s: Subject) -> Iterator[Finding]:
         detail="The layer's sizes stand under transformer_layer_config and there is no model_type "
         "at the top: the config is refused before any key is loaded. Sets of keys shown beside "
         "this are those after flattening."
-        + (f" Flattened, these fields have no counterpart: {', '.join(lost)}." if lost else ""),
+        + (f" What flattening cannot carry over: {' '.join(lost)}" if lost else ""),
         evidence_for=(
             "config.json has transformer_layer_config",
             "it has no top-level model_type"

@@ -129,7 +129,9 @@ def norms(s: Subject) -> Iterator[Finding]:
 
 
 def _flag(s: Subject, name: str) -> bool:
-    return bool(s.eagle_config.get(name, s.get(name, False)))
+    # speculators' own default, which vLLM takes over too (configs/speculators/algos.py).
+    usual = s.nested and name == "norm_before_residual"
+    return bool(s.eagle_config.get(name, s.get(name, usual)))
 
 
 def _reads(s: Subject, name: str) -> bool | None:

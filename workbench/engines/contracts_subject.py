@@ -177,8 +177,11 @@ class Subject:
         return [self.table[n] for n in self.table.names if text in n]
 
     def values(self, tensor: TensorInfo) -> Array:
-        """Return the values of a small tensor, flat."""
-        return np.asarray(self.checkpoint.tensor(tensor.name).reshape(-1).tolist())
+        """Return the values of a small tensor, flat; torch is needed only for types numpy lacks."""
+        plain = tensor.dtype[:1] in "IU" or tensor.dtype in ("BOOL", "F16", "F32", "F64")
+        read = self.checkpoint.numpy if plain else self.checkpoint.tensor
+        values = read(tensor.name).reshape(-1)
+        return np.asarray(values) if plain else np.asarray(values.tolist())
 
     def reached(self, tensor: TensorInfo) -> bool:
         """Tell whether the loader put that tensor anywhere."""
