@@ -19,14 +19,16 @@ _IMPORT = re.compile(r"^import .+;\n", re.MULTILINE)
 _EXPORT = re.compile(r"^export (?!default)", re.MULTILINE)
 
 
-def _read(name: str) -> str:
+@functools.cache
+def read(name: str) -> str:
+    """Return a file of ``static/``."""
     return (files("workbench.display") / "static" / name).read_text("utf-8")
 
 
 @functools.cache
 def esm() -> str:
     """Return the view as one ES module without imports: it must also load from a Blob, offline."""
-    return "".join(_EXPORT.sub("", _IMPORT.sub("", _read(name))) for name in _MODULES)
+    return "".join(_EXPORT.sub("", _IMPORT.sub("", read(name))) for name in _MODULES)
 
 
 @functools.cache
@@ -34,7 +36,7 @@ def css() -> str:
     """Return the style sheet of the view, with the colours of `workbench.display.palette`."""
     colours = "".join(f"--wb-{s}:light-dark({t.light},{t.dark});" for s, t in TONES.items())
     states = "".join(f'.wb-view [data-state="{s}"]{{--wb-tone:var(--wb-{s})}}\n' for s in TONES)
-    return f"{_read('view.css')}.wb-view{{{colours}}}\n{states}"
+    return f"{read('view.css')}.wb-view{{{colours}}}\n{states}"
 
 
 @functools.cache

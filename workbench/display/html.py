@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import html
-import json
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -35,12 +34,6 @@ def prose(text: str) -> str:
     return "".join(
         f"<code>{escape(p)}</code>" if at % 2 else escape(p) for at, p in enumerate(parts)
     )
-
-
-def script_json(value: Any) -> str:
-    """Return JSON that cannot end the script element it stands in."""
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
 def _sign(state: str) -> str:
@@ -118,23 +111,6 @@ def _cells(texts: Iterable[str], style: str) -> Iterator[str]:
     return (f'<td style="{_CELL};{style}">{escape(text)}</td>' for text in texts)
 
 
-# Finds its own element by name (a module has no currentScript), brings a model that lives in the page,
-# and loads the one copy of the view's module from a Blob: that works from file:// and without a network.
-_START = """\
-const name = "%(name)s", version = "%(version)s";
-const text = document.querySelector(`script[data-wb-esm="${version}"]`).textContent;
-const loaded = (window.workbenchViews ??= {});
-const view = await (loaded[version] ??= import(URL.createObjectURL(new Blob([text], { type: "text/javascript" }))));
-for (const out of document.querySelectorAll(`[data-wb="${name}"]:not([data-wb-live])`)) {
-  out.dataset.wbLive = "";
-  const data = JSON.parse(out.querySelector("[data-wb-data]").textContent);
-  const state = { payload: Uint8Array.from(atob(data.payload), (c) => c.charCodeAt(0)), ui: data.ui };
-  const model = { get: (k) => state[k], set: (k, v) => (state[k] = v), on() {}, off() {}, save_changes() {}, send() {} };
-  view.default.render({ model, el: out.querySelector("[data-wb-mount]") });
-}
-"""
-
-
 def style_element() -> str:
     """Return the style sheet as an element; one per document is enough (`live` repeats it)."""
     return f'<style data-wb-css="{assets.version()}">{assets.css()}</style>'
@@ -147,7 +123,9 @@ def module_element() -> str:
 
 def start_script(data: bytes) -> str:
     """Return the script that brings the view of `data` to life."""
-    return _START % {"name": _name(data), "version": assets.version()}
+    return (
+        f'const name = "{_name(data)}", version = "{assets.version()}";\n{assets.read("start.js")}'
+    )
 
 
 def _name(data: bytes) -> str:
@@ -166,10 +144,10 @@ def live(data: bytes, static: str, verdict: tuple[str, str] = ("", "")) -> str:
     verdict
         State and sentence, for an index of pages.
     """
-    state = script_json({"payload": assets.base64_of(data), "ui": {}})
     word, line = map(escape, verdict)
     return (
-        f'<div data-wb="{_name(data)}" data-wb-verdict="{line}" data-wb-state="{word}">{style_element()}<div data-wb-mount>{static}</div>'
-        f'<script type="application/json" data-wb-data>{state}</script>{module_element()}'
-        f'<script type="module">{start_script(data)}</script></div>'
+        f'<div data-wb="{_name(data)}" data-wb-verdict="{line}" data-wb-state="{word}">'
+        f"{style_element()}<div data-wb-mount>{static}</div>"
+        f'<script type="text/plain" data-wb-data>{assets.base64_of(data)}</script>'
+        f'{module_element()}<script type="module">{start_script(data)}</script></div>'
     )

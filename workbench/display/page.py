@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from workbench.display import assets, html
@@ -11,23 +10,6 @@ from workbench.display.palette import verdict_state
 if TYPE_CHECKING:
     from workbench.result import Result
 
-# Runs before anything is drawn: the reader's choice of light or dark, kept where the browser allows it.
-_THEME = """\
-const root = document.documentElement, kept = "workbench-theme";
-try { root.dataset.wbTheme = localStorage.getItem(kept) ?? root.dataset.wbTheme ?? ""; } catch {}
-addEventListener("DOMContentLoaded", () => {
-  const button = document.querySelector(".wb-theme");
-  const dark = () => root.dataset.wbTheme ? root.dataset.wbTheme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  const tell = () => (button.textContent = dark() ? "Light" : "Dark");
-  button.hidden = false;
-  tell();
-  button.addEventListener("click", () => {
-    root.dataset.wbTheme = dark() ? "light" : "dark";
-    tell();
-    try { localStorage.setItem(kept, root.dataset.wbTheme); } catch {}
-  });
-});
-"""
 _POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src {scripts}; "
     "base-uri 'none'; form-action 'none'"
@@ -42,6 +24,7 @@ def shell(
     title: str,
     body: str,
     *,
+    label: str = "",
     scripts: tuple[str, ...] = (),
     policy: str = "",
     style: str = "",
@@ -56,6 +39,8 @@ def shell(
         Its heading, and the title of its window.
     body
         Its content, as HTML.
+    label
+        What stands above the content instead of `title`, where the content has its own heading.
     scripts
         The inline scripts in `body` that may run; no other does, whatever a name in it contains.
     policy
@@ -67,8 +52,12 @@ def shell(
     verdict
         What the page found, for an index of pages.
     """
-    allowed = " ".join([assets.csp_hash(s) for s in (_THEME, *scripts)] + ["blob:"] * bool(scripts))
-    base = (files("workbench.display") / "static" / "page.css").read_text("utf-8")
+    allowed = " ".join(
+        [assets.csp_hash(s) for s in (assets.read("theme.js"), *scripts)]
+        + ["blob:"] * bool(scripts)
+    )
+    start = assets.read("theme.js")
+    heading = f"<p>{html.escape(label)}</p>" if label else f"<h1>{html.escape(title)}</h1>"
     found = ""
     if verdict:
         state, line = map(html.escape, verdict)
@@ -82,11 +71,11 @@ def shell(
 <meta name="color-scheme" content="light dark">
 <link rel="icon" href="data:,">
 <title>{html.escape(title)}</title>
-{found}<style>{base}{style}</style>
-<script>{_THEME}</script>
+{found}<style>{assets.read("page.css")}{style}</style>
+<script>{start}</script>
 </head>
 <body>
-<div class="wb-top"><h1>{html.escape(title)}</h1><button type="button" class="wb-theme" hidden>Dark</button></div>
+<div class="wb-top">{heading}<button type="button" class="wb-theme" hidden>Dark</button></div>
 <main>{body}</main>
 </body>
 </html>

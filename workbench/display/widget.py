@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 NOTEBOOK_LIMIT = 700_000
 
 
-class ResultView(anywidget.AnyWidget):  # type: ignore[misc]
+class ResultView(anywidget.AnyWidget):
     """A result as a widget.
 
     Attributes

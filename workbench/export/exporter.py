@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ _POLICY = (
 )
 
 
-class WorkbenchExporter(HTMLExporter):  # type: ignore[misc]
+class WorkbenchExporter(HTMLExporter):
     """Export a notebook as a page: light and dark, interactive, offline.
 
     ``jupyter nbconvert --to workbench --execute notebook.ipynb``. ``--no-input`` leaves the code out,
@@ -49,7 +50,7 @@ class WorkbenchExporter(HTMLExporter):  # type: ignore[misc]
     @property
     def default_config(self) -> Config:
         """Prefer what needs no kernel, and take pictures into the file."""
-        config = super().default_config.copy()
+        config: Config = super().default_config.copy()
         config.merge(
             {
                 "NbConvertBase": {
@@ -68,7 +69,7 @@ class WorkbenchExporter(HTMLExporter):  # type: ignore[misc]
         )
         return config
 
-    def from_notebook_node(
+    def from_notebook_node(  # type: ignore[override]  # as nbconvert's own HTMLExporter
         self, nb: Any, resources: dict[str, Any] | None = None, **kwargs: Any
     ) -> tuple[str, dict[str, Any]]:
         """Return the page of a notebook, and nbconvert's resources."""
@@ -77,6 +78,7 @@ class WorkbenchExporter(HTMLExporter):  # type: ignore[misc]
         page = shell(
             _title(nb, resources),
             _once(body),
+            label=resources.get("metadata", {}).get("name", ""),
             policy=_POLICY,
             style=style,
             theme=self.theme if self.theme in ("light", "dark") else "",
@@ -98,8 +100,6 @@ def _title(nb: Any, resources: dict[str, Any]) -> str:
 
 def _verdict(body: str) -> Verdict | None:
     """Return the verdict of the first result in a page: what the index says of it."""
-    import html
-
     found = _VERDICT.search(body)
     return (found.group(2), html.unescape(found.group(1))) if found else None
 

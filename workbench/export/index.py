@@ -19,16 +19,7 @@ _TITLE = re.compile(r"<title>(.*?)</title>", re.DOTALL)
 _META = re.compile(r'<meta name="workbench-verdict" data-state="(\w+)" content="([^"]*)">')
 _HEAD = 16_384  # bytes at the start of a page that hold its title and its verdict
 
-_STYLE = """\
-.list { display: grid; gap: 12px; max-width: 860px; padding: 0; list-style: none; }
-.list a { display: grid; grid-template-columns: 44px minmax(0, 1fr); gap: 4px 16px; padding: 18px 24px 18px 18px; border: 1px solid var(--line); border-radius: 12px; background: var(--card); color: inherit; text-decoration: none; }
-.list a:hover { border-color: var(--muted); }
-.sign { grid-row: 1 / 4; width: 36px; height: 36px; border-radius: 50%; color: var(--page); font-size: 19px; font-weight: 700; line-height: 36px; text-align: center; }
-.list h2 { margin: 0; font-size: 17px; font-weight: 650; line-height: 1.35; overflow-wrap: anywhere; }
-.list p { margin: 0; overflow-wrap: anywhere; }
-.list .about { color: var(--muted); font-size: 13px; }
-.none { color: var(--muted); }
-"""
+_STYLE = Path(__file__).parent / "templates" / "index.css"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -75,7 +66,9 @@ def write_index(folder: str | os.PathLike[str]) -> Path:
     items = "".join(_item(read_entry(path)) for path in pages)
     body = f'<ol class="list">{items}</ol>' if items else '<p class="none">No reports yet.</p>'
     with replacing(out) as file:
-        file.write(shell("Reports of the workbench", body, style=_STYLE).encode())
+        file.write(
+            shell("Reports of the workbench", body, style=_STYLE.read_text("utf-8")).encode()
+        )
     return out
 
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from workbench.errors import WorkbenchError
 from workbench.result import Result, load, replacing
-
-if TYPE_CHECKING:
-    import nbformat
 
 _ACCEPTED = "Give a notebook (.ipynb), a saved result (.json, from result.save), or a result."
 
@@ -66,16 +63,17 @@ def report(case_or_notebook: str | os.PathLike[str] | Result, out: str | os.Path
     return Path(out)
 
 
-def notebook_page(notebook: nbformat.NotebookNode, source: Path) -> str:
+def notebook_page(notebook: Any, source: Path) -> str:
     """Return an executed notebook as a page; `source` gives its name and where its pictures lie."""
     from workbench.export.exporter import WorkbenchExporter
 
     resources = {"metadata": {"name": source.stem, "path": str(source.parent)}}
-    page, _ = WorkbenchExporter().from_notebook_node(notebook, resources)
+    exporter: Any = WorkbenchExporter  # nbconvert's constructor has no types
+    page, _ = exporter().from_notebook_node(notebook, resources)
     return str(page)
 
 
-def executed(source: Path) -> nbformat.NotebookNode:
+def executed(source: Path) -> Any:
     """Run all cells of a notebook in its folder and return it with its outputs.
 
     Raises
@@ -89,7 +87,8 @@ def executed(source: Path) -> nbformat.NotebookNode:
     from nbclient.exceptions import CellExecutionError, DeadKernelError
 
     try:
-        notebook = nbformat.read(source, as_version=4)
+        read: Any = nbformat.read  # nbformat has types in part
+        notebook = read(source, as_version=4)
         nbformat.validate(notebook)
     except (OSError, ValueError, AttributeError, nbformat.ValidationError) as error:
         raise WorkbenchError(

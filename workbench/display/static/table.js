@@ -1,6 +1,6 @@
 // The table: names grouped by template, 200,000 rows without building any that nobody looks at.
 
-import { copy, download, h, nameOf, number, sign } from "./dom.js";
+import { copy, download, h, nameOf, number, plural, sign } from "./dom.js";
 
 const COLUMNS = [
   ["status", "Status"],
@@ -50,12 +50,18 @@ export class Group {
   }
 
   get all() {
-    this.built ??= this.names ?? this.index.map((row) => fill(this.template, row));
+    // Concatenation, not `fill`: five times as fast, and this is the reader's wait at the first filter.
+    this.built ??= this.names ?? this.index.map((row) => {
+      let name = this.literals[0];
+      for (let at = 0; at < row.length; at++) name += row[at] + this.literals[at + 1];
+      return name;
+    });
     return this.built;
   }
 
   get lower() {
-    this.lowered ??= this.all.map((name) => name.toLowerCase());
+    const small = !this.names && this.template === this.template.toLowerCase();
+    this.lowered ??= small ? this.all : this.all.map((name) => name.toLowerCase());
     return this.lowered;
   }
 
@@ -274,10 +280,11 @@ export class Table {
   draw() {
     if (!this.rowHeight) return;
     const tall = this.length * this.rowHeight;
-    this.scale = Math.max(1, tall / TALLEST);
-    this.body.style.height = `${tall / this.scale}px`;
+    this.body.style.height = `${Math.min(tall, TALLEST)}px`;
     this.scroller.style.height = this.printing ? "auto" : `${Math.min(tall, this.rowHeight * 13.5)}px`;
     this.grid.hidden = !this.length;
+    const seen = this.scroller.clientHeight;
+    this.scale = tall > TALLEST ? (tall - seen) / (TALLEST - seen) : 1; // table pixels a scrolled pixel
     this.grid.setAttribute("aria-rowcount", this.length + 1);
     for (const [at, [key]] of COLUMNS.entries()) {
       const [sorted, direction] = this.ui.sort;
@@ -309,9 +316,9 @@ export class Table {
     const { filter, statuses } = this.ui;
     const left = this.table.left_out;
     const total = this.groups.reduce((sum, group) => sum + group.count, 0);
-    const parts = [filter || statuses.length ? `${number(this.rows)} of ${number(total)} rows` : `${number(total)} rows`,
-      `${number(this.shown.length)} groups`];
-    if (left) parts.push(`${number(left)} more rows are left out here; result.to_html(path) writes all of them`);
+    const parts = [filter || statuses.length ? `${number(this.rows)} of ${plural(total, "row")}` : plural(total, "row"),
+      plural(this.shown.length, "group")];
+    if (left) parts.push(`${plural(left, "row")} left out here, result.to_html(path) writes all`);
     this.told.textContent = this.mistake || parts.join(" · ");
     this.told.classList.toggle("wb-mistake", Boolean(this.mistake));
     this.folder.textContent = this.shown.some((group) => this.isOpen(group)) ? "Collapse all" : "Expand all";
@@ -327,7 +334,9 @@ export class Table {
 
   drawRows() {
     const height = this.rowHeight;
-    const top = this.printing ? 0 : Math.floor((this.scroller.scrollTop * this.scale) / height);
+    const scrolled = this.scroller.scrollTop;
+    const offset = scrolled - scrolled * this.scale; // 0 unless scaled
+    const top = this.printing ? 0 : Math.floor((scrolled - offset) / height);
     const seen = this.printing ? 400 : Math.ceil(this.scroller.clientHeight / height);
     const first = Math.max(0, top - SPARE);
     const last = Math.min(this.length, top + seen + SPARE + 1);
@@ -335,8 +344,7 @@ export class Table {
     const lines = [];
     for (let at = first; at < last; at++) {
       const line = this.row(at, at === selected);
-      const y = this.scale === 1 ? at * height : this.scroller.scrollTop + (at - (this.scroller.scrollTop * this.scale) / height) * height;
-      line.style.transform = `translateY(${y}px)`;
+      line.style.transform = `translateY(${at * height + offset}px)`;
       lines.push(line);
     }
     this.body.replaceChildren(...lines);
@@ -490,10 +498,11 @@ export class Table {
     if (!this.length) return;
     line = Math.min(this.length - 1, Math.max(0, line));
     const { group, row } = this.item(line);
-    const top = (line * this.rowHeight) / this.scale;
-    const seen = this.scroller.clientHeight;
-    if (top < this.scroller.scrollTop) this.scroller.scrollTop = top;
-    else if (top + this.rowHeight > this.scroller.scrollTop + seen) this.scroller.scrollTop = top + this.rowHeight - seen;
+    const top = line * this.rowHeight;
+    const room = this.scroller.clientHeight - this.rowHeight;
+    const scrolled = this.scroller.scrollTop * this.scale;
+    if (top < scrolled) this.scroller.scrollTop = top / this.scale;
+    else if (top > scrolled + room) this.scroller.scrollTop = (top - room) / this.scale;
     this.change({ row: [group.at, row] });
   }
 
