@@ -12,15 +12,17 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 import msgspec
+import numpy as np
 
+from workbench.checkpoint.columns import Ints, Text, Words, keys_of
 from workbench.checkpoint.sources import (
     LocalFile,
     RemoteFile,
@@ -171,17 +173,14 @@ class Files:
     sources
         The weights, in the order in which an engine reads them.
     index
-        Tensor name -> file name, as the index has it; None without an index.
-    index_label
-        The index's path, for messages.
+        What the index says; None without one.
     warnings
         What an engine would pass over and a person should know.
     """
 
     form: str
     sources: tuple[Source, ...]
-    index: Mapping[str, str] | None = None
-    index_label: str = ""
+    index: Index | None = None
     warnings: tuple[str, ...] = ()
 
 
@@ -267,15 +266,16 @@ def _indexed(
     if index_name.endswith(".safetensors.index.json"):
         form = "safetensors"
     source = folder.open(index_name)
-    index, warnings = read_index(source)
-    shards = sorted(set(index.values()))
+    index = read_index(source)
+    warnings = []
+    shards = index.shards
     listed = set(names)
     absent = [s for s in shards if s not in listed and not folder.exists(s)]
     if absent:
-        count = sum(shard in set(absent) for shard in index.values())
+        count = int(np.isin(index.shard, [shards.index(name) for name in absent]).sum())
         raise CheckpointError(
             f"{source.label} names files that are not there: {_some(absent)}",
-            why=f"{count:,} of {len(index):,} tensors would be missing; engines that list the folder "
+            why=f"{count:,} of {len(index.keys):,} tensors would be missing; engines that list the folder "
             "instead of the index start without a word",
             next_step="Download the absent files.",
         )
@@ -284,20 +284,53 @@ def _indexed(
         warnings.append(
             f"{_some(outside)} left out: the index does not name it, so engines skip it"
         )
-    return Files(
-        form, tuple(folder.open(name) for name in shards), index, source.label, tuple(warnings)
-    )
+    return Files(form, tuple(folder.open(name) for name in shards), index, tuple(warnings))
 
 
 class _Index(msgspec.Struct):
     weight_map: dict[str, str]
 
 
+class _RawIndex(msgspec.Struct):
+    weight_map: msgspec.Raw
+
+
 _INDEX = msgspec.json.Decoder(_Index)
+_RAW_INDEX = msgspec.json.Decoder(_RawIndex)
 
 
-def read_index(source: Source) -> tuple[dict[str, str], list[str]]:
-    """Return tensor name -> file name from an index.json, and warnings.
+@dataclasses.dataclass(frozen=True)
+class Index:
+    """An index.json in columns; as a mapping (`weight_map`) only where it is asked for.
+
+    Attributes
+    ----------
+    label
+        Its path, for messages.
+    data
+        Its text.
+    keys
+        A 64-bit key of each tensor's name (`columns.keys_of`).
+    shards
+        The files it names, in order.
+    shard
+        Code of each tensor's file in `shards`.
+    """
+
+    label: str
+    data: bytes = dataclasses.field(repr=False)
+    keys: Words
+    shards: tuple[str, ...]
+    shard: Ints
+
+    @cached_property
+    def weight_map(self) -> dict[str, str]:
+        """Tensor name -> file name; of a name given twice, the last one."""
+        return _INDEX.decode(self.data).weight_map
+
+
+def read_index(source: Source) -> Index:
+    """Read an index.json.
 
     Raises
     ------
@@ -305,43 +338,95 @@ def read_index(source: Source) -> tuple[dict[str, str], list[str]]:
         It is no index, or names files by a path that leads out of the folder.
     """
     label = source.label
-    step = "Copy the index again, or remove it: the files are then read as they are."
     if source.size > MAX_INDEX:
         raise CheckpointError(f"{label} is too large for an index", why=f"{source.size:,} bytes")
     data = source.read(0, source.size)
+    index = _by_columns(data, label) or _by_names(data, label)
+    for shard in index.shards:
+        _check_shard_name(shard, label)
+    return index
+
+
+# So much of an index at a time that its columns stay in the cache of a core.
+_BLOCK = 1 << 18
+
+
+def _by_columns(data: bytes, label: str) -> Index | None:
+    """Read an index without making 200,000 names of it; None where it is written unusually."""
     try:
-        index = _INDEX.decode(data).weight_map
+        body = memoryview(_RAW_INDEX.decode(data).weight_map)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    if b"\\" in data:
+        return None
+    # What follows only has to tell {"name": "file", ...} from other objects: that it is JSON is known.
+    codes: dict[bytes, int] = {}
+    keys, shard = [], []
+    at = 0
+    while at < len(body):
+        part = bytes(body[at : at + _BLOCK])
+        if at + _BLOCK < len(body):
+            part = part[: part.rfind(b'",') + 2]
+        found = _entries(part, codes, first=at == 0, last=at + len(part) == len(body))
+        if found is None:
+            return None
+        keys.append(found[0])
+        shard.append(found[1])
+        at += len(part)
+    files = {name.decode(): code for name, code in codes.items()}
+    order = sorted(files)
+    rank = np.empty(len(files), dtype=np.int64)
+    rank[[files[name] for name in order]] = np.arange(len(files))
+    return Index(label, data, np.concatenate(keys), tuple(order), rank[np.concatenate(shard)])
+
+
+def _entries(
+    part: bytes, codes: dict[bytes, int], first: bool, last: bool
+) -> tuple[Words, Ints] | None:
+    """Return the keys of the names and the codes of the files in a part of an index."""
+    text = Text(part)
+    quotes = np.flatnonzero(text.chars == 34)
+    if len(quotes) % 4 or not len(quotes):
+        return None
+    table = quotes.reshape(-1, 4)
+    name, closed, file, end = table[:, 0] + 1, table[:, 1], table[:, 2] + 1, table[:, 3]
+    if part[: int(name[0]) - 1].strip() != (b"{" if first else b""):
+        return None
+    if part[int(end[-1]) + 1 :].strip() != (b"}" if last else b","):
+        return None
+    gap = int(file[0] - closed[0])
+    if (file - closed != gap).any() or gap not in (3, 4):
+        return None
+    if not (
+        text.follows(closed, b'":"' if gap == 3 else b'": "') and text.follows(end[:-1], b'",')
+    ):
+        return None
+    found = text.distinct(file, end)
+    if found is None:
+        return None
+    sample, group = found
+    spans = zip(file[sample].tolist(), end[sample].tolist(), strict=True)
+    shard = np.array([codes.setdefault(part[a:b], len(codes)) for a, b in spans], dtype=np.int64)
+    return text.keys(name, closed), shard[group]
+
+
+def _by_names(data: bytes, label: str) -> Index:
+    """Read an index name by name, and say what is wrong with it."""
+    step = "Copy the index again, or remove it: the files are then read as they are."
+    try:
+        weight_map = _INDEX.decode(data).weight_map
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         found = looks_like(data[:512]) if data[:1] != b"{" else None
-        why = f"it is empty ({len(data)} bytes)" if not data.strip() else str(error)
+        why = str(error) if data.strip() else f"it is empty ({len(data)} bytes)"
         raise CheckpointError(
             f"{label} is not an index of weights", why=found[0] if found else why, next_step=step
         ) from None
-    if not index:
+    if not weight_map:
         raise CheckpointError(f"{label} names no tensors", next_step=step)
-    for shard in set(index.values()):
-        _check_shard_name(shard, label)
-    warnings = []
-    if data.count(b'"weight_map"') != 1 or _has_duplicates(data, index):
-        warnings.append(f"{PurePosixPath(label).name} names some tensors more than once")
-    return index, warnings
-
-
-def _has_duplicates(data: bytes, index: Mapping[str, str]) -> bool:
-    """Whether keys of the index were given twice, which the fast reader does not tell."""
-    endings = {name.rpartition(".")[2] for name in set(index.values())}
-    if sum(data.count(f'.{ending}"'.encode()) for ending in endings) == len(index):
-        return False
-    found = False
-
-    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        nonlocal found
-        result = dict(items)
-        found |= len(result) != len(items)
-        return result
-
-    json.loads(data, object_pairs_hook=pairs)
-    return found
+    shards = tuple(sorted(set(weight_map.values())))
+    codes = {shard: code for code, shard in enumerate(shards)}
+    shard = np.array([codes[name] for name in weight_map.values()], dtype=np.int64)
+    return Index(label, data, keys_of(weight_map), shards, shard)
 
 
 def _check_shard_name(name: str, label: str) -> None:

@@ -18,11 +18,12 @@ import json
 import re
 from collections.abc import Sequence
 from math import prod
-from typing import Any, NoReturn, TypeGuard
+from typing import Any, NamedTuple, NoReturn, TypeGuard
 
 import msgspec
 import numpy as np
 
+from workbench.checkpoint.columns import Ints, Text, Words, keys_of
 from workbench.checkpoint.records import DTYPE_BITS, TensorTable
 from workbench.checkpoint.sources import Source, looks_like
 from workbench.errors import CheckpointError
@@ -31,8 +32,6 @@ from workbench.errors import CheckpointError
 MAX_HEADER = 100_000_000
 DAMAGED = "Download or copy the file again, and compare its size and checksum with the origin."
 REWRITE = "Have the program that wrote it write it again; engines refuse such a file too."
-
-Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +50,8 @@ class Header:
         The ``__metadata__`` of the header.
     data
         Where the data section begins.
+    keys
+        A 64-bit key of each name: equal names have equal keys (`columns.keys_of`).
     """
 
     names: list[str]
@@ -59,6 +60,7 @@ class Header:
     end: Ints
     metadata: dict[str, str]
     data: int
+    keys: Words
 
 
 class Specs:
@@ -174,29 +176,29 @@ def parse_header(raw: bytes, size: int, label: str, specs: Specs) -> Header:
     specs
         Collects the dtypes and shapes.
     """
-    read = _read_canonical(raw, specs) or _read_typed(raw, specs)
-    names, spec, begin, end, metadata = read or _read_strict(raw, label, specs)
+    read = _read_canonical(raw, specs) or _read_typed(raw, specs) or _read_strict(raw, label, specs)
     data = 8 + len(raw)
-    _check_layout(names, spec, begin, end, specs, size - data, label)
-    begin += data
-    end += data
-    return Header(names, spec, begin, end, metadata, data)
+    _check_layout(read, specs, size - data, label)
+    keys = keys_of(read.names) if read.keys is None else read.keys
+    return Header(
+        read.names, read.spec, read.begin + data, read.end + data, read.metadata, data, keys
+    )
 
 
-Columns = tuple[list[str], Ints, Ints, Ints, dict[str, str]]
+class Columns(NamedTuple):
+    """What a reader found: offsets count from the data section, keys where they came for free."""
+
+    names: list[str]
+    spec: Ints
+    begin: Ints
+    end: Ints
+    metadata: dict[str, str]
+    keys: Words | None = None
 
 
 # --- 1. the usual form, by columns ----------------------------------------------------------------
 
-_MULTIPLY = [np.uint64(x) for x in (2561, 6553601, 42949672960001)]
-_SHIFT = [np.uint64(x) for x in (8, 16, 32)]
-_LANES = [np.uint64(x) for x in (0x0F0F0F0F0F0F0F0F, 0x00FF00FF00FF00FF, 0x0000FFFF0000FFFF)]
-_ZEROS = np.uint64(0x3030303030303030)
-_HIGH = np.uint64(0x8080808080808080)
-_CARRY = np.uint64(0x7676767676767676)
-# Keeps the last n bytes of eight, which little-endian order puts on top.
-_KEEP = np.array([(1 << 64) - (1 << (8 * (8 - n))) for n in range(9)], dtype=np.uint64)
-_AFTER = int.from_bytes(b']},"', "little")
+_QUOTE, _COMMA, _SPACE = 34, 44, 32
 _QUOTES = 10  # name, "dtype", its value, "shape", "data_offsets": two each
 
 
@@ -217,35 +219,31 @@ def _read_canonical(raw: bytes, specs: Specs) -> Columns | None:
         at += 1
     if body[:1] != b"{" or not body.endswith(b"]}}") or body.find(b"\\", at) >= 0:
         return None
-    chars = np.frombuffer(body, dtype=np.uint8)
-    if chars[at:].min() < 32:
+    text = Text(body)
+    if text.chars[at:].min() < _SPACE:
         return None
-    quotes = np.flatnonzero(chars[at:] == 34)
+    quotes = np.flatnonzero(text.chars[at:] == _QUOTE)
     if len(quotes) % _QUOTES or not len(quotes) or quotes[0] != 0:
         return None
     quotes += at
     table = quotes.reshape(-1, _QUOTES)
-    opens, closes, first = table[:, 0], table[:, 1], table[:, 9] + 3
-    stop = np.append(opens[1:], len(body)) - 3
-    # Eight zeros before the text let every number be taken as the eight bytes that end with it.
-    padded = b"\0" * 16 + body + b"\0" * 16
-    words = np.ndarray((len(padded) - 7,), "<u8", padded, 0, (1,))
-    quads = np.ndarray((len(body) - 3,), "<u4", body, 0, (1,))
-    if (quads[stop[:-1]] != _AFTER).any():
+    name, closed, offsets = table[:, 0] + 1, table[:, 1], table[:, 9] + 3
+    stop = np.append(table[1:, 0], len(body)) - 3
+    # Between names and offsets stands the same text for every tensor of one dtype and shape.
+    spec = _spec_codes(text, closed, offsets, specs)
+    if spec is None or not text.follows(stop[:-1], b']},"'):
         return None
-    rows = np.ndarray((len(body) + 1,), "V16", padded, 16, (1,))
-    after = rows[first].view(np.uint8).reshape(-1, 16)
-    comma = first + (after == 44).argmax(axis=1)
-    begin = _numbers(words, first, comma)
-    end = _numbers(words, comma + 1, stop)
-    spec = _spec_codes(body, words, closes, first, specs)
-    if begin is None or end is None or spec is None:
+    comma = text.find(_COMMA, offsets)
+    begin, end = text.numbers(offsets, comma), text.numbers(comma + 1, stop)
+    if begin is None or end is None:
         return None
-    text = body.decode("ascii")
-    names = [text[a:b] for a, b in zip((opens + 1).tolist(), closes.tolist(), strict=True)]
-    if len(set(names)) != len(names) or "__metadata__" in names:
+    keys = text.keys(name, closed)
+    ordered = np.sort(keys)
+    if (ordered[1:] == ordered[:-1]).any():
         return None
-    return names, spec, begin, end, metadata
+    letters = body.decode("ascii")
+    names = [letters[a:b] for a, b in zip(name.tolist(), closed.tolist(), strict=True)]
+    return None if "__metadata__" in names else Columns(names, spec, begin, end, metadata, keys)
 
 
 def _metadata_at(body: bytes, at: int) -> tuple[dict[str, str], int] | None:
@@ -260,72 +258,15 @@ def _metadata_at(body: bytes, at: int) -> tuple[dict[str, str], int] | None:
     return None
 
 
-def _numbers(words: np.ndarray[Any, Any], first: Ints, after: Ints) -> Ints | None:
-    """Return the whole numbers in those spans of the text, or None if one is not written plainly.
-
-    Eight digits are one 64-bit word, which three multiplications turn into a number.
-    """
-    length = after - first
-    if length.min() < 1 or length.max() > 16:
+def _spec_codes(text: Text, first: Ints, after: Ints, specs: Specs) -> Ints | None:
+    """Return the code of the text between a name and its offsets, one a tensor."""
+    found = text.distinct(first, after)
+    if found is None:
         return None
-    low = words[after + 8] ^ _ZEROS
-    low &= _KEEP[np.minimum(length, 8)]
-    high = words[after] ^ _ZEROS
-    high &= _KEEP[np.maximum(length - 8, 0)]
-    bad = (low | (low + _CARRY) | high | (high + _CARRY)) & _HIGH
-    if bad.any():
-        return None
-    value = (_eight_digits(high) * np.uint64(100_000_000) + _eight_digits(low)).astype(np.int64)
-    # "007" is no JSON: the number of digits must be that of the value.
-    digits = np.searchsorted(_POWERS, value, side="right") + 1
-    return value if (digits == length).all() else None
-
-
-def _eight_digits(word: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return the number whose digits are the bytes of a word, the first digit lowest."""
-    for lanes, factor, shift in zip(_LANES, _MULTIPLY, _SHIFT, strict=True):
-        np.bitwise_and(word, lanes, out=word)
-        np.multiply(word, factor, out=word)
-        np.right_shift(word, shift, out=word)
-    return word
-
-
-_POWERS = np.array([10**n for n in range(1, 18)], dtype=np.int64)
-
-
-def _spec_codes(
-    body: bytes, words: np.ndarray[Any, Any], first: Ints, after: Ints, specs: Specs
-) -> Ints | None:
-    """Return the code of the text between a name and its offsets, one a tensor.
-
-    Equal texts get equal 64-bit keys; one text of each key is looked up, and every other one is
-    compared with it word by word, so that two texts with one key are told apart.
-    """
-    length = after - first
-    longest = int(length.max())
-    if length.min() < 8 or longest > 512:
-        return None
-    # Word k ends 8k bytes before the text does; the last one overlaps the one before.
-    columns = []
-    for back in range(0, longest, 8):
-        start = np.maximum(after - back - 8, first)
-        columns.append(words[start + 16])
-    key = length.astype(np.uint64)
-    for column in columns:
-        key = (key ^ column) * _MIX
-        key ^= key >> np.uint64(29)
-    _, sample, group = np.unique(key, return_index=True, return_inverse=True)
-    same = length == length[sample][group]
-    for column in columns:
-        same &= column == column[sample][group]
-    if not same.all():
-        return None
+    sample, group = found
     spans = zip(first[sample].tolist(), after[sample].tolist(), strict=True)
-    codes = np.array([specs.of_text(body[a:b]) for a, b in spans], dtype=np.int64)
+    codes = np.array([specs.of_text(text.data[a:b]) for a, b in spans], dtype=np.int64)
     return None if (codes < 0).any() else codes[group]
-
-
-_MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 # --- 2. any well-formed header ---------------------------------------------------------------------
@@ -368,13 +309,7 @@ def _read_typed(raw: bytes, specs: Specs) -> Columns | None:
         return None
     if raw.count(b'"__metadata__"') != keys - len(names) or (offsets < 0).any():
         return None
-    return (
-        names,
-        np.array(spec, dtype=np.int64),
-        offsets[:, 0].copy(),
-        offsets[:, 1].copy(),
-        metadata,
-    )
+    return Columns(names, np.array(spec, dtype=np.int64), offsets[:, 0], offsets[:, 1], metadata)
 
 
 # --- 3. pair by pair --------------------------------------------------------------------------------
@@ -444,7 +379,7 @@ def _read_strict(raw: bytes, label: str, specs: Specs) -> Columns:
         codes.append(code)
         offsets.append(span)
     table = np.array(offsets, dtype=np.int64).reshape(-1, 2)
-    return names, np.array(codes, dtype=np.int64), table[:, 0].copy(), table[:, 1].copy(), metadata
+    return Columns(names, np.array(codes, dtype=np.int64), table[:, 0], table[:, 1], metadata)
 
 
 def _strict_entry(name: str, entry: Any, label: str, specs: Specs) -> tuple[int, tuple[int, int]]:
@@ -496,16 +431,9 @@ def _broken(label: str, why: str, next_step: str) -> CheckpointError:
 # --- layout ----------------------------------------------------------------------------------------
 
 
-def _check_layout(
-    names: list[str],
-    spec: Ints,
-    begin: Ints,
-    end: Ints,
-    specs: Specs,
-    room: int,
-    label: str,
-) -> None:
+def _check_layout(read: Columns, specs: Specs, room: int, label: str) -> None:
     """Check that the tensors fill the data section exactly, each with the bytes its shape needs."""
+    names, spec, begin, end = read.names, read.spec, read.begin, read.end
     if not names:
         if room:
             raise CheckpointError(

@@ -7,7 +7,9 @@ refused by torch before it is called.
 from __future__ import annotations
 
 import pickle
+import pickletools
 import re
+import warnings
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -84,7 +86,7 @@ def open_torch(
     """
     rows: list[TensorInfo] = []
     files: dict[str, TorchFile] = {}
-    warnings: list[str] = []
+    notes: list[str] = []
     for source in sources:
         if source.local is None:
             raise CheckpointError(
@@ -93,11 +95,11 @@ def open_torch(
                 next_step="Download it and give its path.",
             )
         value = _load(source, source.local)
-        tensors, notes = state_dict(value, source.label)
-        warnings += [f"{source.name}: {note}" for note in notes]
+        tensors, found = state_dict(value, source.label)
+        notes += [f"{source.name}: {note}" for note in found]
         file = files[source.name] = TorchFile(source.local, tensors)
         rows += file.rows(source.name)
-    return TensorTable.from_rows(rows), files, warnings
+    return TensorTable.from_rows(rows), files, notes
 
 
 def _load(source: Source, path: Path) -> Any:
@@ -125,7 +127,9 @@ def _load(source: Source, path: Path) -> Any:
     import torch
 
     try:
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped or None)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about pickle protocols: nothing to act on
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped or None)
     except pickle.UnpicklingError as error:
         raise _refused(path, str(error)) from None
     except MemoryError:
@@ -165,20 +169,40 @@ def _check_archive(path: Path) -> None:
 
 def _refused(path: Path, text: str) -> CheckpointError:
     found = re.search(r"(?:GLOBAL |global )([A-Za-z_][\w.]*\.[\w.]+)", text)
-    if found is None:
-        first = next((line for line in text.splitlines() if "WeightsUnpickler" in line), "")
-        detail = first.partition("WeightsUnpickler error:")[2].strip() or text.splitlines()[0][:200]
+    wanted = [found[1]] if found else _globals_of(path)
+    if not wanted:
+        first = next((line for line in text.splitlines() if "WeightsUnpickler" in line), text)
         return CheckpointError(
             f"{path} holds a pickle that is more than weights, or is damaged",
-            why=f"torch refused it ({detail}); nothing in it was executed",
+            why=f"torch refused it ({first.strip()[:200]}); nothing in it was executed",
             next_step=CONVERT,
         )
     return CheckpointError(
         f"{path} holds a pickle with code in it",
-        why=f"loading it would call {found[1]}, which weights do not need; it was refused, and nothing in "
-        "it was executed",
+        why=f"loading it would call {', '.join(wanted[:3])}, which weights do not need; it was refused, "
+        "and nothing in it was executed",
         next_step="Do not load it elsewhere unless you trust its sender. " + CONVERT,
     )
+
+
+def _globals_of(path: Path) -> list[str]:
+    """Return what a bare pickle would import, by reading its instructions without following them."""
+    found: list[str] = []
+    texts: list[str] = []
+    try:
+        with open(path, "rb") as file:
+            for instruction, argument, _ in pickletools.genops(file):
+                if instruction.name == "GLOBAL":
+                    found.append(str(argument).replace(" ", "."))
+                elif instruction.name == "STACK_GLOBAL":
+                    found.append(".".join(texts[-2:]))
+                elif isinstance(argument, str):
+                    texts.append(argument)
+                if len(found) > 20:
+                    break
+    except Exception:  # a damaged pickle: what was seen before the damage stands
+        pass
+    return [name for name in found if not name.startswith(("torch.", "collections."))]
 
 
 def state_dict(value: Any, label: str) -> tuple[dict[str, torch.Tensor], list[str]]:
