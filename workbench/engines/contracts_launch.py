@@ -121,13 +121,16 @@ def config_form(s: Subject) -> Iterator[Finding]:
     if reads is not False:
         return
     lost = _lost(s)
+    if s.outcome.outcome == "refused":  # the diff says so already; what is left is what a fix loses
+        if lost:
+            yield _cannot_say(s, lost)
+        return
     yield Finding(
         code="speculators-config",
         severity="error",
         title=f"{s.who} does not read speculators' nested config",
         detail="The layer's sizes stand under transformer_layer_config and there is no model_type "
-        "at the top: the config is refused before any key is loaded. Sets of keys shown beside "
-        "this are those after flattening."
+        "at the top: the config is refused before any key is loaded."
         + (f" What flattening cannot carry over: {' '.join(lost)}" if lost else ""),
         evidence_for=(
             "config.json has transformer_layer_config",
@@ -143,6 +146,18 @@ def config_form(s: Subject) -> Iterator[Finding]:
         if s.engine == "sglang"
         else "Serve it with vLLM, which reads this form.",
         place=s.place("sglang/srt/configs/model_config.py" if s.engine == "sglang" else ""),
+    )
+
+
+def _cannot_say(s: Subject, lost: list[str]) -> Finding:
+    return Finding(
+        code="speculators-config-loses",
+        severity="note",
+        title=f"a flat config for {s.who} cannot say everything that this one says",
+        detail="workbench fix lists it again beside what it writes. Where it changes the output a "
+        "finding of its own says so.",
+        evidence_for=tuple(lost),
+        next_step="Serve the draft with vLLM, which reads the nested form, or check each line.",
     )
 
 

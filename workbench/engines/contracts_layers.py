@@ -43,7 +43,7 @@ def widths(s: Subject) -> Iterator[Finding]:
 
 
 def _null_width(s: Subject) -> Iterator[Finding]:
-    if s.outcome.model_class not in _LLAMA:
+    if s.outcome.model_class not in _LLAMA or s.outcome.outcome == "refused":
         return
     yield Finding(
         code="target-hidden-size-null",
