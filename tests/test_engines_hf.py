@@ -13,7 +13,7 @@ from packaging.version import Version
 from workbench.checkpoint.config import Config
 from workbench.checkpoint.open import open_checkpoint
 from workbench.checkpoint.records import TensorInfo, TensorTable
-from workbench.engines import hf, tensorrt_llm
+from workbench.engines import hf, registry, tensorrt_llm
 from workbench.engines.outcome import LoadOutcome
 from workbench.engines.profile import Refused
 from workbench.engines.simulate import simulate
@@ -112,12 +112,12 @@ def test_a_speculators_config_is_refused() -> None:
 
 
 def test_tensorrt_llm_reads_both_spellings_and_says_nothing() -> None:
-    outcome = load("1.3.0", name="specforge", model_class="LlamaForCausalLMEagle3")
+    outcome = load("1.3.0rc0", name="specforge", model_class="LlamaForCausalLMEagle3")
     assert (len(keys(outcome, "loaded")), keys(outcome, "ignored")) == (14, {"t2d"})
     spelled = renamed("midlayer.", "layers.0.")
-    again = load("1.3.0", spelled, "specforge", "LlamaForCausalLMEagle3")
+    again = load("1.3.0rc0", spelled, "specforge", "LlamaForCausalLMEagle3")
     assert len(keys(again, "loaded")) == 14
-    lost = load("1.3.0", renamed("midlayer.", "x."), "specforge", "LlamaForCausalLMEagle3")
+    lost = load("1.3.0rc0", renamed("midlayer.", "x."), "specforge", "LlamaForCausalLMEagle3")
     assert (lost.outcome, len(keys(lost, "dropped"))) == ("loads", 10)
     assert len(parameters(lost, "missing")) == 7
     assert parameters(lost, "shared") == {"model.embed_tokens.weight"}
@@ -125,9 +125,16 @@ def test_tensorrt_llm_reads_both_spellings_and_says_nothing() -> None:
 
 def test_tensorrt_llm_takes_the_targets_head_where_there_is_none() -> None:
     outcome = load(
-        "1.3.0",
+        "1.3.0rc0",
         lambda rows: [r for r in rows if "lm_head" not in r.name],
         "specforge",
         "LlamaForCausalLMEagle3",
     )
     assert parameters(outcome, "shared") == {"lm_head.weight", "model.embed_tokens.weight"}
+
+
+def test_a_development_branch_is_never_certain() -> None:
+    config = open_checkpoint(DRAFTS / "specforge").config
+    choice = registry.select(registry.parse("tensorrt-llm"), config)
+    assert not choice.certain
+    assert "development branch" in choice.why

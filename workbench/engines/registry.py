@@ -129,6 +129,9 @@ def select(engine: Engine, config: Config) -> Choice:
     if not version:
         tried = tuple((_example(p), p) for p in known)
         why = f"no {engine.name} version was named and none is installed here"
+        if any(Version(v).is_prerelease for v, _ in tried):
+            why += ", and only its development branch is known here"
+            return Choice(engine, model_class, tried, False, why)
         return Choice(engine, model_class, tried, True, f"{why}: every known range was tried")
     found, certain, why = _for_version(known, version, engine.name)
     return Choice(

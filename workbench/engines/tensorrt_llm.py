@@ -116,7 +116,7 @@ _PROFILE = Profile(
     "tensorrt-llm",
     CLASSES[0],
     "1.3.0rc0",
-    "1.3.0",
+    "1.3.0rc0",
     PLACE,
     build,
     route,
