@@ -176,12 +176,15 @@ class Files:
         What the index says; None without one.
     warnings
         What an engine would pass over and a person should know.
+    single
+        One file was given, not the folder around it.
     """
 
     form: str
     sources: tuple[Source, ...]
     index: Index | None = None
     warnings: tuple[str, ...] = ()
+    single: bool = False
 
 
 def find_files(folder: Folder, index_name: str = "") -> Files:

@@ -53,8 +53,14 @@ class Checkpoint:
         What was opened: path, Hub id or address.
     table
         All tensors, in columns.
+    form
+        ``safetensors`` or ``torch``.
+    sources
+        The files that hold the weights, in the order of ``table.shards``.
     metadata
         The ``__metadata__`` of the safetensors headers, joined.
+    index_name, is_single_file
+        Name of the index it was read by (empty without one); whether a single file was given.
     warnings
         What an engine would pass over and a person should know.
     """
@@ -67,6 +73,7 @@ class Checkpoint:
         metadata: Mapping[str, str],
         folder: Folder | None,
         warnings: Sequence[str] = (),
+        shard_metadata: Mapping[str, Mapping[str, str]] | None = None,
         torch_files: Mapping[str, TorchFile] | None = None,
     ) -> None:
         self.source = source
@@ -77,6 +84,10 @@ class Checkpoint:
         self._sources = {file.name: file for file in files.sources}
         self._folder = folder
         self._torch_files = dict(torch_files or {})
+        self._shard_metadata = dict(shard_metadata or {})
+        self.sources = files.sources
+        self.is_single_file = files.single
+        self.index_name = PurePosixPath(files.index.label).name if files.index else ""
 
     @property
     def names(self) -> Sequence[str]:
@@ -91,9 +102,16 @@ class Checkpoint:
     @property
     def folder(self) -> Path | None:
         """The folder on this machine that holds the checkpoint, or None."""
-        if isinstance(self._folder, LocalFolder):
-            return self._folder.path
-        return None
+        return self.local_folder.path if self.local_folder else None
+
+    @property
+    def local_folder(self) -> LocalFolder | None:
+        """The same, as the place whose files may be opened."""
+        return self._folder if isinstance(self._folder, LocalFolder) else None
+
+    def shard_metadata(self, shard: str) -> Mapping[str, str]:
+        """Return the ``__metadata__`` of one file."""
+        return self._shard_metadata.get(shard, {})
 
     @cached_property
     def config(self) -> Config:
@@ -306,7 +324,7 @@ def _open_local(path: Path, source: str) -> Checkpoint:
     from workbench.checkpoint.sources import LocalFile
 
     file = LocalFile(path)
-    return _read(source, Files(_form(file), (file,)), folder)
+    return _read(source, Files(_form(file), (file,), single=True), folder)
 
 
 def _form(file: Source) -> str:
@@ -348,7 +366,7 @@ def _open_remote(address: str) -> Checkpoint:
     if plain.endswith((SAFETENSORS, *TORCH)):
         file = RemoteFolder(filesystem, base, where, lists).open(name)
         beside = RemoteFolder(filesystem, base, where, lists)
-        return _read(address, Files(_form(file), (file,)), beside)
+        return _read(address, Files(_form(file), (file,), single=True), beside)
     folder = RemoteFolder(filesystem, path.rstrip("/"), address.rstrip("/"), lists)
     return _read(address, find_files(folder), folder)
 
@@ -381,7 +399,7 @@ def _read(source: str, files: Files, folder: Folder | None) -> Checkpoint:
         keys = keys_of(table.names)
         _check_unique(table, keys)
         warnings += _check_index(files, table, keys)
-        return Checkpoint(source, files, table, {}, folder, warnings, opened)
+        return Checkpoint(source, files, table, {}, folder, warnings, torch_files=opened)
     specs = Specs()
     with _no_collection():
         if len(files.sources) > 1 and files.sources[0].local is None:
@@ -396,7 +414,8 @@ def _read(source: str, files: Files, folder: Folder | None) -> Checkpoint:
     metadata: dict[str, str] = {}
     for header in headers:
         metadata |= header.metadata
-    return Checkpoint(source, files, table, metadata, folder, warnings)
+    by_shard = {f.name: h.metadata for f, h in zip(files.sources, headers, strict=True)}
+    return Checkpoint(source, files, table, metadata, folder, warnings, by_shard)
 
 
 @contextmanager
