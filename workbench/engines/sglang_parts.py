@@ -31,6 +31,9 @@ _RELEASES = """
 RELEASES: tuple[str, ...] = tuple(_RELEASES.split())
 
 
+# How many layer numbers past the last layer are routed one by one, to say that they are skipped.
+BEYOND = 256
+
 LINEAR = "sglang/srt/layers/linear.py"
 MISMATCH = (
     f"{LINEAR} weight_loader of QKVParallelLinear :1329, MergedColumnParallelLinear :710, "
