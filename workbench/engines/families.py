@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.checkpoint.templates import Rows
-from workbench.engines.profile import Model, Refused, Slot, indices
+from workbench.engines.profile import Model, NotCovered, Refused, Slot, indices
 
 if TYPE_CHECKING:
     from workbench.checkpoint.config import Config
@@ -138,7 +138,7 @@ def layout_of(config: Config, module: str) -> Layout:
 
     Raises
     ------
-    Refused
+    NotCovered
         The quantisation is of a kind that these profiles do not describe.
     """
     quant = config.get("quantization_config", None) or config.get("compression_config", None)
@@ -152,7 +152,7 @@ def layout_of(config: Config, module: str) -> Layout:
         weights = _weights(quant)
         bits, group = int(weights.get("num_bits", 4)), int(weights.get("group_size") or 0)
         return Layout("pack-quantized", bits, group)
-    raise Refused(f"quantisation {method!r} (format {quant.get('format')!r}) is not described here")
+    raise NotCovered(f"quantisation {method!r} (format {quant.get('format')!r}) is not described here")
 
 
 def _weights(quant: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -160,7 +160,7 @@ def _weights(quant: Mapping[str, Any]) -> Mapping[str, Any]:
     groups = list((quant.get("config_groups") or {}).values())
     weights = groups[0].get("weights") if len(groups) == 1 else None
     if not isinstance(weights, Mapping) or weights.get("symmetric") is False:
-        raise Refused("compressed-tensors with several groups or zero points is not described here")
+        raise NotCovered("compressed-tensors with several groups or zero points is not described here")
     return weights
 
 

@@ -159,6 +159,8 @@ def _experts(out: Blueprint, config: Config, rules: Rules, sparse: list[int], pr
         intermediate=inner,
         layout=layout,
     )
+    if layout.name == "pack-quantized":
+        _packed_experts(out, f"{name}.experts", sparse, count, hidden, inner)
     if rules.whole_experts and layout == PLAIN:
         for key, into, shape in (
             ("gate_up_proj", "w13_weight", (count, 2 * inner, hidden)),
@@ -169,6 +171,34 @@ def _experts(out: Blueprint, config: Config, rules: Rules, sparse: list[int], pr
     if shared:
         layout = _layout(config, f"{some}.shared_experts.up_proj", prefix)
         mlp(out, f"{name}.shared_experts", index, hidden, inner * shared, layout=layout)
+
+
+def _packed_experts(
+    out: Blueprint, name: str, sparse: list[int], count: int, hidden: int, inner: int
+) -> None:
+    """Add what CompressedTensorsWNA16MoE keeps beside the codes, and turn the codes' shapes.
+
+    Codes and scales are kept transposed. The activation order is kept too, though files without one
+    (Kimi's) fill none of it and nothing reads it then.
+    """
+    for into in ("w13", "w2"):
+        for suffix in ("weight_packed", "weight_scale"):
+            parameter = f"{name}.{into}_{suffix}".replace("{}", "{0}", 1)
+            experts_, rows, columns = out.shapes[parameter]
+            out.shapes[parameter] = (experts_, columns, rows)
+    index = indices(sparse)
+    for projection, into, columns in (("gate_proj", "w13", hidden), ("down_proj", "w2", inner)):
+        out.add(
+            f"{name}.{{}}.{projection}.weight_g_idx",
+            (columns,),
+            indices(sparse, range(count)),
+            parameter=f"{name}.{into}_weight_g_idx",
+            whole=(count, columns),
+            fraction=1 / count,
+            optional=True,
+        )
+        sorted_ = f"{name}.{into}_g_idx_sort_indices"
+        out.add(sorted_, (count, columns), index, optional=True)
 
 
 def _apart(out: Blueprint) -> None:
@@ -432,8 +462,6 @@ class Kimi:
 _VISION_NAMES = (
     ("wqkv.", "attn.qkv_proj."),
     ("wo.", "attn.proj."),
-    ("mm_projector.proj.0", "mm_projector.linear_1"),
-    ("mm_projector.proj.2", "mm_projector.linear_2"),
 )
 
 
@@ -471,8 +499,12 @@ def _vision(out: Blueprint, vision: Mapping[str, Any], text_hidden: int) -> None
     ):
         out.add(f"{name}.weight", (channels,), index)
         out.add(f"{name}.bias", (channels,), index)
-    out.linear("mm_projector.linear_1", merged, merged, bias=True)
-    out.linear("mm_projector.linear_2", size("text_hidden_size", text_hidden), merged, bias=True)
+    wide = size("text_hidden_size", text_hidden)
+    for at, name, rows in ((0, "linear_1", merged), (2, "linear_2", wide)):
+        parameter, index = f"mm_projector.{name}", indices([at])
+        for suffix, shape in (("weight", (rows, merged)), ("bias", (rows,))):
+            key = f"mm_projector.proj.{{}}.{suffix}"
+            out.add(key, shape, index, parameter=f"{parameter}.{suffix}")
 
 
 DEEPSEEK_RANGES: tuple[Target | NextN | Kimi, ...] = (
