@@ -8,6 +8,7 @@ an index only where it is a whole segment between dots and is written the plain 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -56,11 +57,19 @@ def group_names(names: Sequence[str], *labels: np.ndarray[Any, Any]) -> list[Nam
     """
     if not names:
         return []
-    text = "\n".join(names)
-    plain = text.count("\n") == len(names) - 1 and not any(c in text for c in "{}\0")
-    templates, depth, numbers = _split_numbers(text) if plain else _no_numbers(names)
-    codes: dict[str, int] = {}
-    key = np.fromiter((codes.setdefault(t, len(codes)) for t in templates), np.int64, len(names))
+    templates: list[str] = []
+    parts = []
+    for first in range(0, len(names), _BLOCK):
+        block = names[first : first + _BLOCK]
+        text, odd = _plain_text(block)
+        texts, *numbers_of_block = _split_numbers(text)
+        for i in odd:
+            texts[i] = block[i].replace("{", "{{").replace("}", "}}")
+        templates += texts
+        parts.append(numbers_of_block)
+    depth, numbers = (np.concatenate(column) for column in zip(*parts, strict=True))
+    codes = _Codes()
+    key = np.fromiter(map(codes.__getitem__, templates), np.int64, len(names))
     start = np.zeros(len(names) + 1, dtype=np.int64)
     np.cumsum(depth, out=start[1:])
     for label in labels:
@@ -79,8 +88,8 @@ def _split_numbers(text: str) -> tuple[list[str], Rows, Rows]:
     digit = (chars >= _ZERO) & (chars < _ZERO + 10)
     edges = np.flatnonzero(np.diff(digit, prepend=False, append=False))
     first, after = edges[::2], edges[1::2]
-    bounded = np.concatenate([[_DOT], chars, [_DOT]])
-    bounded = (bounded == _DOT) | (bounded == _LINE)
+    bounded = np.ones(len(chars) + 2, dtype=bool)  # the text's ends bound a number, too
+    np.logical_or(chars == _DOT, chars == _LINE, out=bounded[1:-1])
     length = after - first
     plain = (length == 1) | ((chars[first] != _ZERO) & (length <= LONGEST))
     index = plain & bounded[first] & bounded[after + 1]
@@ -100,10 +109,35 @@ def _split_numbers(text: str) -> tuple[list[str], Rows, Rows]:
     return templates, depth, numbers
 
 
-def _no_numbers(names: Sequence[str]) -> tuple[list[str], Rows, Rows]:
-    """Take every name as text, because one of them holds a line break, a brace or a NUL."""
-    texts = [name.replace("{", "{{").replace("}", "}}") for name in names]
-    return texts, np.zeros(len(names), np.int64), np.zeros(0, np.int64)
+# So many names at a time that their text stays in the cache of a core.
+_BLOCK = 8192
+
+# What a template says itself, what separates names here, and half characters, which no encoding has.
+_ODD = re.compile("[{}\0\n\ud800-\udfff]")
+
+
+def _plain_text(names: Sequence[str]) -> tuple[str, list[int]]:
+    """Return the names as lines, and the positions of odd ones, which are left blank.
+
+    An odd name is text throughout: its numbers are no indices. It costs the others nothing.
+    """
+    text = "\n".join(names)
+    lines = text.count("\n") == len(names) - 1 and not any(char in text for char in "{}\0")
+    if lines and (text.isascii() or _ODD.search(text.replace("\n", "")) is None):
+        return text, []
+    odd = [at for at, name in enumerate(names) if _ODD.search(name)]
+    plain = list(names)
+    for at in odd:
+        plain[at] = ""
+    return "\n".join(plain), odd
+
+
+class _Codes(dict[str, int]):
+    """Numbers texts in the order in which they are first asked for."""
+
+    def __missing__(self, text: str) -> int:
+        self[text] = code = len(self)
+        return code
 
 
 def _equal(key: Rows) -> list[Rows]:
@@ -134,6 +168,12 @@ def numbered(template: str) -> str:
         part + (field(column) if column < len(parts) - 1 else "")
         for column, part in enumerate(parts)
     )
+
+
+def parse(name: str) -> tuple[str, list[int]]:
+    """Return the template of one name and the indices in it."""
+    (group,) = group_names([name])
+    return group.template, group.index[0].tolist()
 
 
 def spans(values: Iterable[int]) -> str:
