@@ -151,6 +151,8 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.writes: dict[str, set[str]] = collections.defaultdict(set)
         self.notes: list[str] = []
         self._size: dict[str, int] = {}
+        self._integers: set[str] = set()
+        self._kept: set[str] = set()
         self._taken: dict[str, dict[str, int]] = collections.defaultdict(dict)
         self.parameters = dict(model.named_parameters())
         self._owners: dict[int, list[str]] = collections.defaultdict(list)
@@ -173,9 +175,19 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # A copy, since tensors of one file may share one block of memory.
         copied = torch.empty_like(tensor) if tensor.is_meta else tensor.detach().clone()
         self._size[key] = copied.numel()
+        if not copied.is_floating_point():
+            self._integers.add(key)
         self._mark(copied, frozenset((key,)))
         self._computed.add(memory_of(copied))
         return copied
+
+    def left(self, key: str) -> None:
+        """See whether the loader, done with a key, keeps it outside of parameters: a later may replace it.
+
+        Asked for integers only, which are what is kept so (maps of token ids), since it takes a while.
+        """
+        if key in self._integers and not self.writes.get(key):
+            self._kept |= self._keys_in_attributes()
 
     def keys_of(self, tensor: torch.Tensor) -> frozenset[str]:
         """Return the keys that the values in a tensor's memory come from."""
@@ -270,7 +282,9 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 for key in self.keys_of(parameter):
                     self.writes[key].add(name)
         fractions = {name: self._fraction(name, p) for name, p in after.items()}
-        attributes = self._keys_in_attributes() - {key for key, to in self.writes.items() if to}
+        attributes = (self._kept | self._keys_in_attributes()) - {
+            key for key, to in self.writes.items() if to
+        }
         by_identity = {id(parameter): name for name, parameter in after.items()}
         taken = {key for key, to in self.writes.items() if to}
         return {
@@ -433,7 +447,7 @@ def shorten(error: BaseException, most: int = 500) -> str:
 def place_of(error: BaseException) -> str:
     """Return where an exception was raised, ``sglang/srt/models/llama.py:42 load_weights``."""
     frames = list(_frames(error))
-    own = [f for f in frames if "/torch/" not in f[0].f_code.co_filename] or frames
+    own = [f for f in frames if not _is_beneath(f[0].f_code.co_filename)] or frames
     if not own:
         return ""
     frame, line = own[-1]
@@ -442,6 +456,11 @@ def place_of(error: BaseException) -> str:
     if roots:
         file = file[len(roots[-1].rstrip("/")) + 1 :]
     return f"{file}:{line} {frame.f_code.co_name}"
+
+
+def _is_beneath(file: str) -> bool:
+    """Tell torch's own frames, and ours within them, from the engine's."""
+    return "/torch/" in file or file == __file__
 
 
 def _frames(error: BaseException) -> Iterator[tuple[types.FrameType, int]]:
@@ -492,6 +511,8 @@ def watch_load(
     log = LogLines()
     notes: list[str] = []
     unsupported: str | None = None
+    guess: tuple[str, str] | None = None  # a key that was blamed without proof, and for what
+    final = False
     while True:
         model = make_model()
         watch = Watch(model)
@@ -503,21 +524,31 @@ def watch_load(
                     start(model, feed)
             except Exception as raised:
                 error = raised
-        if error is None:
+        if error is None or final:
             break
         if needs_values(error):
             unsupported = f"the loader asks for values, and here are only shapes: {shorten(error)}"
             break
-        key = feed.current if not feed.exhausted else _key_in_frames(error, watch)
+        message, place = shorten(error), place_of(error)
+        if guess is not None and guess[1] == f"{message} {place}":
+            # The same again without that key: it was not to blame. Take it back, and let it be.
+            del without[guess[0]]
+            if first is not None and first["key"] == guess[0]:
+                first["key"] = None
+            notes.append(f"loading ends with an exception that no single key explains: {message}")
+            final = True
+            continue
+        key, proven = _blame(error, feed, watch)
         if first is None:
-            first = {"key": key, "message": shorten(error), "place": place_of(error)}
-        parameter = _parameter_in_frames(error, watch)
-        if key is None or key in without or len(without) >= most_errors:
+            first = {"key": key, "message": message, "place": place}
+        if key is None or len(without) >= most_errors:
             notes.append(
-                "loading stops with an exception that no single key explains, or with too many"
+                f"loading stops with an exception, and not all causes are named: {message}"
             )
             break
-        without[key] = shorten(error)
+        without[key] = message
+        guess = None if proven else (key, f"{message} {place}")
+        parameter = _parameter_in_frames(error, watch)
         if parameter is not None:
             stuck[parameter] = key
         del error, watch, model, feed  # the exception holds the frames, and they hold the model
@@ -550,6 +581,8 @@ class _Feed:
 
     def __next__(self) -> tuple[str, torch.Tensor]:
         with _undispatched():
+            if self.current is not None:
+                self.watch.left(self.current)
             for key, tensor in self.tensors:
                 if key not in self.without:
                     self.current = key
@@ -580,13 +613,22 @@ def _tensors_in(frame: types.FrameType) -> list[torch.Tensor]:
     return [value for value in frame.f_locals.values() if isinstance(value, torch.Tensor)]
 
 
-def _key_in_frames(error: BaseException, watch: Watch) -> str | None:
-    """Find the key that the loader was at, if it had taken all tensors before it looked at any."""
-    for frame, _ in reversed(list(_frames(error))):
-        keys = {key for tensor in _tensors_in(frame) for key in watch.keys_of(tensor)}
+def _blame(error: BaseException, feed: _Feed, watch: Watch) -> tuple[str | None, bool]:
+    """Find the key that the loader was at, and say whether that is more than a guess.
+
+    A loader that takes one tensor after the other was at the one it took last. Others take all before
+    they look at any, or go on after the last: then the tensors that the failing functions hold must tell.
+    In the loader's own function such a variable may be left over from the last turn of a loop.
+    """
+    if not feed.exhausted:
+        return feed.current, True
+    frames = [frame for frame, _ in _frames(error)]
+    loops = [n for n, frame in enumerate(frames) if "load_weights" in frame.f_code.co_name]
+    for number in reversed(range(len(frames))):
+        keys = {key for tensor in _tensors_in(frames[number]) for key in watch.keys_of(tensor)}
         if len(keys) == 1:
-            return keys.pop()
-    return None
+            return keys.pop(), bool(loops) and number > loops[-1]
+    return None, False
 
 
 def _parameter_in_frames(error: BaseException, watch: Watch) -> str | None:
@@ -596,7 +638,7 @@ def _parameter_in_frames(error: BaseException, watch: Watch) -> str | None:
     over from the key before.
     """
     frames = [frame for frame, _ in _frames(error)]
-    loops = [n for n, f in enumerate(frames) if f.f_code.co_name == "load_weights"]
+    loops = [n for n, f in enumerate(frames) if "load_weights" in f.f_code.co_name]
     for frame in reversed(frames[loops[-1] + 1 :] if loops else frames):
         names = {name for tensor in _tensors_in(frame) for name in watch.owner_of(tensor)}
         if len(names) == 1:
