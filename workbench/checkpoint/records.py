@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from workbench.checkpoint.templates import Rows, fill, group_names
+
 # Bits of one element, by the names that safetensors headers use (safetensors 0.6, Dtype).
 DTYPE_BITS = {
     "BOOL": 8, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8,
@@ -43,6 +45,34 @@ class TensorInfo:
     def nbytes(self) -> int:
         """Bytes that the values take."""
         return (self.numel * DTYPE_BITS.get(self.dtype, 0) + 7) // 8
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorGroup:
+    """Tensors that share template, shape and dtype.
+
+    ``at`` are their positions in the table, ``index`` the indices in each name, one row a tensor.
+    """
+
+    template: str
+    at: Rows
+    index: Rows
+    shape: tuple[int, ...]
+    dtype: str
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    @property
+    def names(self) -> list[str]:
+        """The tensors' names, built on access."""
+        return fill(self.template, self.index)
+
+    def take(self, rows: Rows) -> TensorGroup:
+        """Return some of the tensors, by their rows in the group."""
+        if len(rows) == len(self.at):
+            return self
+        return dataclasses.replace(self, at=self.at[rows], index=self.index[rows])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,6 +119,20 @@ class TensorTable:
             shard=self.shards[self.shard[at]],
             begin=int(self.begin[at]),
             end=int(self.end[at]),
+        )
+
+    @cached_property
+    def groups(self) -> tuple[TensorGroup, ...]:
+        """The tensors in groups of one template, shape and dtype."""
+        return tuple(
+            TensorGroup(
+                group.template,
+                group.at,
+                group.index,
+                self.shapes[self.shape[group.at[0]]],
+                self.dtypes[self.dtype[group.at[0]]],
+            )
+            for group in group_names(self.names, self.shape, self.dtype)
         )
 
     @cached_property

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from workbench.checkpoint.records import TensorGroup
 from workbench.checkpoint.templates import Rows, describe, fill
 from workbench.engines.profile import Basis
 
@@ -20,31 +21,35 @@ class KeyGroup:
 
     Attributes
     ----------
-    names, index
-        The keys, and the indices in each, shape (n, number of ``{}`` in `template`).
+    tensors
+        The keys: names, indices, positions in the checkpoint, shape and dtype.
     parameter
         Where they land, ``{0}`` standing for the first index; "" where they land nowhere; several
         parameters are joined by " + ".
     """
 
     status: KeyStatus
-    template: str
-    names: tuple[str, ...]
-    index: Rows
-    shape: tuple[int, ...]
-    dtype: str
+    tensors: TensorGroup
     parameter: str = ""
     reason: str = ""
     place: str = ""
 
+    def __len__(self) -> int:
+        return len(self.tensors)
+
+    @property
+    def names(self) -> list[str]:
+        """The keys' names, built on access."""
+        return self.tensors.names
+
     @property
     def text(self) -> str:
         """The whole group in one line, ``layers.{0...23}.self_attn.q_proj.weight``."""
-        return describe(self.template, self.index)
+        return describe(self.tensors.template, self.tensors.index)
 
     def parameters(self) -> list[str]:
         """Return the parameter each key lands in, "" for none."""
-        return fill(self.parameter, self.index)
+        return fill(self.parameter, self.tensors.index)
 
 
 @dataclasses.dataclass(frozen=True)

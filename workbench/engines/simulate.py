@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from workbench.checkpoint.records import TensorTable
-from workbench.checkpoint.templates import Rows, field, fill, group_names
+from workbench.checkpoint.records import TensorGroup, TensorTable
+from workbench.checkpoint.symbols import SYMBOL, concrete, encode, symbolic
+from workbench.checkpoint.templates import Rows, field, fill, parse
 from workbench.engines.outcome import (
     Gap,
     KeyGroup,
@@ -26,7 +27,8 @@ from workbench.engines.outcome import (
 )
 from workbench.engines.profile import Model, Profile, Route, Slot
 
-SYMBOL = 900_000_000
+Tensors = TensorTable | Sequence[TensorGroup]
+Resolve = Callable[[Tensors], LoadOutcome]  # a loader's rules, as a function of the tensors alone
 
 RAISES = "the loader stops: "
 
@@ -36,24 +38,6 @@ _DECIDED: dict[str, KeyStatus] = {
     "ignore": "ignored",
     "drop": "dropped",
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class _Keys:
-    """Keys of one template, shape and dtype whose special indices are equal."""
-
-    template: str
-    at: Rows
-    index: Rows
-    fixed: tuple[int | None, ...]  # a special index value, or None, by column
-    shape: tuple[int, ...]
-    dtype: str
-
-    @property
-    def symbolic(self) -> str:
-        """One name that stands for all, such as ``layers.900000000.mlp.up_proj.weight``."""
-        numbers = (SYMBOL + c if value is None else value for c, value in enumerate(self.fixed))
-        return self.template.format(*numbers)
 
 
 class _Slots:
@@ -83,46 +67,32 @@ class _Slots:
         return np.where(codes[place] == wanted, order[place], -1)
 
 
-def encode(index: Rows) -> Rows:
-    """Return one int64 a row, equal for equal rows.
-
-    Two columns are packed exactly; with more, the rows are hashed into 64 bits, which for fewer than a
-    million rows makes a clash less likely than a memory error.
-    """
-    code = index[:, 0].astype(np.uint64)
-    for column in index.T[1:]:
-        code = code * np.uint64(1_000_000_007) + column.astype(np.uint64)
-    return code.astype(np.int64)
-
-
-def simulate(profile: Profile, model: Model, table: TensorTable, version: str) -> LoadOutcome:
+def simulate(profile: Profile, model: Model, tensors: Tensors, version: str) -> LoadOutcome:
     """Return what the profile's loader does with the tensors of a checkpoint.
 
     Parameters
     ----------
     profile, model
         The loader's rules, and what ``profile.build(config)`` returned.
-    table
-        The checkpoint's names, shapes and dtypes.
+    tensors
+        The checkpoint's names, shapes and dtypes: its table, or the groups of it.
     version
         The engine's version, for the basis.
     """
     slots = _Slots(model)
-    landed: list[tuple[_Keys, Route, int, Rows]] = []
+    landed: list[tuple[TensorGroup, Route, int, Rows]] = []
     groups: list[KeyGroup] = []
-    names = table.names
-    for keys in _split(table, model.special):
-        route = profile.route(keys.symbolic, model)
+    given = tensors.groups if isinstance(tensors, TensorTable) else tensors
+    for keys, symbol in symbolic(given, model.special):
+        route = profile.route(symbol, model)
         if route.fate in ("load", "raise"):
             for part, number, rows in _land(keys, route, slots):
                 landed.append((part, route, number, rows))
             continue
-        groups.append(
-            _group(_DECIDED[route.fate], keys, names, reason=route.reason, place=route.place)
-        )
+        groups.append(KeyGroup(_DECIDED[route.fate], keys, reason=route.reason, place=route.place))
     lost = _joint_losses(slots)
     for part, route, number, rows in landed:
-        groups.extend(_judge(profile, slots, names, part, route, number, rows, lost))
+        groups.extend(_judge(profile, slots, part, route, number, rows, lost))
     parameters = tuple(_parameters(slots, lost))
     error = _first_error(profile, groups, parameters)
     return LoadOutcome(
@@ -156,46 +126,17 @@ def _first_error(
     return ""
 
 
-def _split(table: TensorTable, special: frozenset[int]) -> Iterator[_Keys]:
-    """Yield the keys by template, shape, dtype and special indices."""
-    for group in group_names(table.names, table.shape, table.dtype):
-        first = int(group.at[0])
-        shape = table.shapes[table.shape[first]]
-        dtype = table.dtypes[table.dtype[first]]
-        pattern = np.full(group.index.shape, -1, dtype=np.int64)
-        for value in special:
-            pattern[group.index == value] = value
-        for fixed, rows in _by_row(pattern):
-            values = tuple(None if v < 0 else v for v in fixed)
-            yield _Keys(group.template, group.at[rows], group.index[rows], values, shape, dtype)
-
-
-def _by_row(pattern: Rows) -> Iterator[tuple[tuple[int, ...], Rows]]:
-    """Yield each distinct row and where it stands."""
-    if not pattern.shape[1] or (pattern == pattern[0]).all():
-        yield tuple(pattern[0].tolist()), np.arange(len(pattern))
-        return
-    rows, inverse = np.unique(pattern, axis=0, return_inverse=True)
-    for number, row in enumerate(rows.tolist()):
-        yield tuple(row), np.flatnonzero(inverse.ravel() == number)
-
-
-def _land(keys: _Keys, route: Route, slots: _Slots) -> Iterator[tuple[_Keys, int, Rows]]:
+def _land(
+    keys: TensorGroup, route: Route, slots: _Slots
+) -> Iterator[tuple[TensorGroup, int, Rows]]:
     """Yield the keys by the slot they reach (number -1: none) with their rows in it."""
-    template, columns = _template_of(route.name)
-    index = np.stack(
-        [
-            keys.index[:, number - SYMBOL] if number >= SYMBOL else np.full(len(keys.at), number)
-            for number in columns
-        ],
-        axis=1,
-    ) if columns else np.zeros((len(keys.at), 0), dtype=np.int64)  # fmt: skip
-    left = np.arange(len(keys.at))
+    template, index = concrete(route.name, keys)
+    left = np.arange(len(keys))
     for number in slots.by_template.get(template, ()):
         rows = slots.find(number, index[left])
         hit = rows >= 0
         if hit.any():
-            yield _take(keys, left[hit]), number, rows[hit]
+            yield keys.take(left[hit]), number, rows[hit]
             if (
                 keys.shape == slots.model.slots[number].shape
                 or slots.model.slots[number].shape is None
@@ -206,18 +147,7 @@ def _land(keys: _Keys, route: Route, slots: _Slots) -> Iterator[tuple[_Keys, int
         left = left[~hit]
         if not len(left):
             return
-    yield _take(keys, left), -1, np.zeros(len(left), dtype=np.int64)
-
-
-def _template_of(name: str) -> tuple[str, list[int]]:
-    (group,) = group_names([name])
-    return group.template, group.index[0].tolist()
-
-
-def _take(keys: _Keys, rows: Rows) -> _Keys:
-    if len(rows) == len(keys.at):
-        return keys
-    return dataclasses.replace(keys, at=keys.at[rows], index=keys.index[rows])
+    yield keys.take(left), -1, np.zeros(len(left), dtype=np.int64)
 
 
 def _joint_losses(slots: _Slots) -> dict[int, Rows]:
@@ -237,8 +167,7 @@ def _joint_losses(slots: _Slots) -> dict[int, Rows]:
 def _judge(
     profile: Profile,
     slots: _Slots,
-    names: Sequence[str],
-    keys: _Keys,
+    keys: TensorGroup,
     route: Route,
     number: int,
     rows: Rows,
@@ -246,7 +175,7 @@ def _judge(
 ) -> Iterator[KeyGroup]:
     """Yield the fate of keys that the loader looks for a parameter for."""
     if number < 0:
-        yield _unknown(profile, names, keys, route)
+        yield _unknown(profile, keys, route)
         return
     slot = slots.model.slots[number]
     parameter = _parameter_for(slot, keys, route)
@@ -257,21 +186,19 @@ def _judge(
         elif profile.mismatch == "raises":
             said = RAISES + said
         place = profile.notes.get("mismatch", profile.place)
-        yield _group("mismatched", keys, names, parameter=parameter, reason=said, place=place)
+        yield KeyGroup("mismatched", keys, parameter=parameter, reason=said, place=place)
         return
     gone = lost.get(number, np.zeros(len(slot.index), dtype=bool))[rows]
     if gone.any():
         said = f"held back until the rest of {slot.joint} arrives, which it never does"
         place = profile.notes.get("joint", profile.place)
-        yield _group("dropped", _take(keys, np.flatnonzero(gone)), names, reason=said, place=place)
+        yield KeyGroup("dropped", keys.take(np.flatnonzero(gone)), reason=said, place=place)
     if not gone.all():
-        kept = _take(keys, np.flatnonzero(~gone))
-        yield _group(
-            "loaded", kept, names, parameter=parameter, reason=route.reason, place=route.place
-        )
+        kept = keys.take(np.flatnonzero(~gone))
+        yield KeyGroup("loaded", kept, parameter=parameter, reason=route.reason, place=route.place)
 
 
-def _unknown(profile: Profile, names: Sequence[str], keys: _Keys, route: Route) -> KeyGroup:
+def _unknown(profile: Profile, keys: TensorGroup, route: Route) -> KeyGroup:
     """Return the fate of keys that no parameter answers to."""
     reaction = "raises" if route.fate == "raise" else route.unknown or profile.unknown
     said = route.reason or "no parameter of that name"
@@ -280,36 +207,14 @@ def _unknown(profile: Profile, names: Sequence[str], keys: _Keys, route: Route) 
     else:
         said += ", with a warning" if reaction == "warning" else ", without a word"
     place = route.place or profile.notes.get("unknown", profile.place)
-    return _group("dropped", keys, names, reason=said, place=place)
+    return KeyGroup("dropped", keys, reason=said, place=place)
 
 
-def _parameter_for(slot: Slot, keys: _Keys, route: Route) -> str:
+def _parameter_for(slot: Slot, keys: TensorGroup, route: Route) -> str:
     """Return the slot's parameter as a template of the *key's* indices."""
-    _, columns = _template_of(route.name)
+    _, columns = parse(route.name)
     texts = [field(n - SYMBOL) if n >= SYMBOL else str(n) for n in columns]
     return slot.parameter.format(*texts)
-
-
-def _group(
-    status: KeyStatus,
-    keys: _Keys,
-    names: Sequence[str],
-    *,
-    parameter: str = "",
-    reason: str = "",
-    place: str = "",
-) -> KeyGroup:
-    return KeyGroup(
-        status=status,
-        template=keys.template,
-        names=tuple([names[at] for at in keys.at.tolist()]),
-        index=keys.index,
-        shape=keys.shape,
-        dtype=keys.dtype,
-        parameter=parameter,
-        reason=reason,
-        place=place,
-    )
 
 
 def _gaps(slots: _Slots, lost: dict[int, Rows]) -> Iterator[Gap]:

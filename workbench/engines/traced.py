@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from workbench.checkpoint.records import TensorTable
-from workbench.checkpoint.templates import group_names
+from workbench.checkpoint.templates import group_names, parse
 from workbench.engines import registry
 from workbench.engines.outcome import (
     KeyGroup,
@@ -22,14 +22,12 @@ from workbench.engines.outcome import (
     ParameterStatus,
 )
 from workbench.engines.profile import Model, NotCovered, Profile, Refused
-from workbench.engines.simulate import RAISES, simulate
+from workbench.engines.simulate import RAISES, Resolve, Tensors, simulate
 from workbench.errors import EngineError, WorkbenchError
 
 if TYPE_CHECKING:
     from workbench.checkpoint.config import Config
     from workbench.checkpoint.open import Checkpoint
-
-Resolve = Callable[[TensorTable], LoadOutcome]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,8 +134,8 @@ def _resolver(hints: Hints, version: str) -> Resolve | None:
     if profile is None or model is None:
         return None
 
-    def resolve(table: TensorTable) -> LoadOutcome:
-        return simulate(profile, model, table, version)
+    def resolve(tensors: Tensors) -> LoadOutcome:
+        return simulate(profile, model, tensors, version)
 
     return resolve
 
@@ -199,16 +197,11 @@ def _keys(
         labels[_fate(name, writes, attributes, mismatched, hints, refused)].append(at)
     groups: list[KeyGroup] = []
     for (status, lands, reason, place), rows in labels.items():
-        part = table.select(rows)
-        for group in group_names(part.names, part.shape, part.dtype):
-            first = part.row(int(group.at[0]))
-            names = tuple(part.names[i] for i in group.at.tolist())
-            groups.append(
-                KeyGroup(
-                    status, group.template, names, group.index, first.shape, first.dtype,
-                    lands, reason, place,
-                )
-            )  # fmt: skip
+        places = np.array(rows)
+        groups += [
+            KeyGroup(status, dataclasses.replace(part, at=places[part.at]), lands, reason, place)
+            for part in table.select(rows).groups
+        ]
     return tuple(groups)
 
 
@@ -237,8 +230,7 @@ def _fate(
 
 def _template(key: str, parameters: Sequence[str]) -> str:
     """Return where a key landed, with the key's own indices as fields where they can be told apart."""
-    (group,) = group_names([key])
-    index = group.index[0].tolist()
+    _, index = parse(key)
     columns = {value: c for c, value in enumerate(index) if index.count(value) == 1}
     texts = []
     for parameter in parameters:

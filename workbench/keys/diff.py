@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.checkpoint.config import Config
 from workbench.checkpoint.records import TensorTable
 from workbench.engines import inspect, registry
 from workbench.engines.outcome import LoadOutcome
 from workbench.engines.profile import Model, NotCovered, Profile, Refused
-from workbench.engines.simulate import simulate
-from workbench.errors import WorkbenchError
+from workbench.engines.simulate import Resolve, Tensors, simulate
 from workbench.keys.records import KeyDiff, Rename, VersionAnswer
 from workbench.keys.rename import propose
 from workbench.keys.verdict import judge, summary_line
@@ -72,18 +73,25 @@ def diff_keys(
         certain, why = True, ""
     else:
         choice = registry.select(engine, checkpoint.config)
-        answers = [_profiled(checkpoint, p, version) for version, p in choice.profiles]
+        answers = [
+            dataclasses.replace(_profiled(checkpoint, p, version), span=_span(p))
+            for version, p in choice.profiles
+        ]
         certain, why = choice.certain, choice.why
     return _combine(checkpoint, model, answers, certain, why, aim, launch)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Answer:
-    """What one version does, with the means to ask what it would do with other names."""
+    """What one version does, with the means to ask what it would do with other names.
+
+    ``span`` is the range of versions that it stands for.
+    """
 
     outcome: LoadOutcome
-    resolve: Callable[[TensorTable], LoadOutcome] | None
+    resolve: Resolve | None
     uncovered: str = ""
+    span: str = ""
 
 
 def _open(ckpt: Any) -> Checkpoint:
@@ -111,8 +119,8 @@ def _against_model(checkpoint: Checkpoint, model: Any) -> KeyDiff:
     wants = inspect.model_of(inspect.table_of(model))
     profile = inspect.strict_profile(name)
 
-    def resolve(table: TensorTable) -> LoadOutcome:
-        return simulate(profile, wants, table, "")
+    def resolve(tensors: Tensors) -> LoadOutcome:
+        return simulate(profile, wants, tensors, "")
 
     answer = _Answer(resolve(checkpoint.table), resolve)
     return _combine(checkpoint, name, [answer], True, "", None, None)
@@ -125,10 +133,11 @@ def _profiled(checkpoint: Checkpoint, profile: Profile, version: str) -> _Answer
     except NotCovered as error:
         return _nothing(checkpoint.table, profile, version, error, uncovered=True)
     except Refused as error:
+        if checkpoint.config.layout != "speculators":
+            return _nothing(checkpoint.table, profile, version, error)
         try:
-            flat = checkpoint.config.flat()
-            model = profile.build(flat)
-        except (Refused, NotCovered, WorkbenchError):
+            model = profile.build(Config(checkpoint.config.flattened(), checkpoint.config.source))
+        except (Refused, NotCovered):
             return _nothing(checkpoint.table, profile, version, error)
         answer = _simulated(checkpoint.table, profile, model, version)
         refused = dataclasses.replace(
@@ -138,8 +147,8 @@ def _profiled(checkpoint: Checkpoint, profile: Profile, version: str) -> _Answer
 
 
 def _simulated(table: TensorTable, profile: Profile, model: Model, version: str) -> _Answer:
-    def resolve(renamed: TensorTable) -> LoadOutcome:
-        return simulate(profile, model, renamed, version)
+    def resolve(tensors: Tensors) -> LoadOutcome:
+        return simulate(profile, model, tensors, version)
 
     return _Answer(resolve(table), resolve)
 
@@ -193,22 +202,38 @@ def _combine(
     last = diffs[-1]
     if len(diffs) == 1:
         return last
-    agree = all(diff.fate() == last.fate() for diff in diffs)
-    versions = tuple(VersionAnswer(d.version, d.ok, d.summary) for d in diffs)
-    if agree:
-        said = f"{last.summary} All {len(diffs)} known ranges agree."
-        return dataclasses.replace(last, versions=versions, notes=(why,), summary=said)
-    failing = [d.version for d in diffs if d.ok is not True]
-    passing = [d.version for d in diffs if d.ok is True]
+    versions = tuple(
+        VersionAnswer(d.version, d.ok, d.summary, a.span)
+        for d, a in zip(diffs, answers, strict=True)
+    )
+    many = dataclasses.replace(last, versions=versions)
+    if all(diff.fate() == last.fate() for diff in diffs):
+        said = f"{last.summary} So it is in all {len(diffs)} known ranges of {last.engine}."
+        return dataclasses.replace(many, summary=said)
+    named = f'Name the version, as in "{last.engine}=={last.version}"'
+    if all(diff.ok is last.ok for diff in diffs) and last.ok is not None:
+        state = "loads" if last.ok else "is wrong"
+        said = f"It {state} in every known version of {last.engine}, each in its own way. {named}."
+        return dataclasses.replace(many, summary=said)
     said = f"Cannot tell: it depends on the version of {last.engine}."
-    if passing and failing:
-        said += f" Wrong or unsure for {_few(failing)}; loads for {_few(passing)}."
-    said += f' Name the version, as in "{last.engine}=={last.version}".'
-    return dataclasses.replace(last, ok=None, versions=versions, notes=(why,), summary=said)
+    said += (
+        f" It loads in {_spans(versions, True)}; not, or not surely, in {_spans(versions, False)}."
+    )
+    return dataclasses.replace(many, ok=None, summary=f"{said} {named}.")
 
 
-def _few(versions: list[str]) -> str:
-    return versions[0] if len(versions) == 1 else f"{versions[0]} … {versions[-1]}"
+def _spans(versions: tuple[VersionAnswer, ...], good: bool) -> str:
+    """Return the ranges with a good answer, or without one, neighbours joined."""
+    texts = []
+    for passes, run in groupby(versions, key=lambda answer: answer.ok is True):
+        ends = [end for answer in run for end in answer.span.split(" to ")]
+        if passes is good:
+            texts.append(ends[0] if ends[0] == ends[-1] else f"{ends[0]} to {ends[-1]}")
+    return ", ".join(texts) or "none"
+
+
+def _span(profile: Profile) -> str:
+    return profile.first if profile.first == profile.last else f"{profile.first} to {profile.last}"
 
 
 def _result(

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from workbench.checkpoint.templates import fill
+from workbench.checkpoint.records import TensorGroup
 from workbench.engines.outcome import KeyGroup, KeyStatus, Outcome, ParameterGroup, ParameterStatus
 from workbench.engines.profile import Basis
 from workbench.result import Finding, Result
@@ -97,11 +97,15 @@ class Rename:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class VersionAnswer:
-    """What one of several tried versions does, where none was named."""
+    """What one of several tried versions does, where none was named.
+
+    ``span`` is the range of releases that it stands for.
+    """
 
     version: str
     ok: bool | None
     text: str
+    span: str = ""
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -231,7 +235,7 @@ class KeyDiff(Result):
         """Return how many keys and parameters are in each state."""
         found: dict[str, int] = {}
         for group in self.keys:
-            found[group.status] = found.get(group.status, 0) + len(group.names)
+            found[group.status] = found.get(group.status, 0) + len(group)
         for at in self.parameters:
             state = "mismatched_parameters" if at.status == "mismatched" else at.status
             found[state] = found.get(state, 0) + len(at.index)
@@ -249,8 +253,8 @@ class KeyDiff(Result):
                 yield {
                     "name": name,
                     "status": key.status,
-                    "shape": key.shape,
-                    "dtype": key.dtype,
+                    "shape": key.tensors.shape,
+                    "dtype": key.tensors.dtype,
                     "parameter": parameter,
                     "reason": key.reason,
                     "place": key.place,
@@ -332,12 +336,14 @@ SETS = (
 
 
 def _key_to_dict(group: KeyGroup) -> dict[str, Any]:
+    tensors = group.tensors
     return {
         "status": group.status,
-        "template": group.template,
-        "index": group.index.tolist(),
-        "shape": list(group.shape),
-        "dtype": group.dtype,
+        "template": tensors.template,
+        "at": tensors.at.tolist(),
+        "index": tensors.index.tolist(),
+        "shape": list(tensors.shape),
+        "dtype": tensors.dtype,
         "parameter": group.parameter,
         "reason": group.reason,
         "place": group.place,
@@ -345,9 +351,14 @@ def _key_to_dict(group: KeyGroup) -> dict[str, Any]:
 
 
 def _key_from_dict(data: dict[str, Any]) -> KeyGroup:
-    index = np.array(data["index"], dtype=np.int64)
-    names = tuple(fill(data["template"], index))
-    return KeyGroup(**data | {"index": index, "names": names, "shape": tuple(data["shape"])})
+    tensors = TensorGroup(
+        template=data["template"],
+        at=np.array(data["at"], dtype=np.int64),
+        index=np.array(data["index"], dtype=np.int64).reshape(len(data["at"]), -1),
+        shape=tuple(data["shape"]),
+        dtype=data["dtype"],
+    )
+    return KeyGroup(data["status"], tensors, data["parameter"], data["reason"], data["place"])
 
 
 def _parameter_to_dict(group: ParameterGroup) -> dict[str, Any]:

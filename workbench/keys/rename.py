@@ -10,17 +10,23 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
-from workbench.checkpoint.records import TensorInfo, TensorTable
-from workbench.checkpoint.templates import Rows, describe, field, fill, group_names, spans
-from workbench.engines.outcome import Gap, KeyGroup, LoadOutcome
+import numpy as np
+
+from workbench.checkpoint.records import TensorGroup, TensorInfo, TensorTable
+from workbench.checkpoint.symbols import concrete, encode, symbolic
+from workbench.checkpoint.templates import Rows, describe, fill
+from workbench.engines.outcome import Gap, LoadOutcome
+from workbench.engines.simulate import Resolve
 from workbench.keys.records import Rename
 
-Steps = tuple[tuple[str, str], ...]
-Resolve = Callable[[TensorTable], LoadOutcome]
+Groups = Sequence[TensorGroup]
+Fuses = tuple[tuple[str, str], ...]
 
 DEPTH = 3  # rules that may be needed one after the other
 WIDTH = 6  # candidates followed at each step
+PROVED = 4  # candidates that are run through the loader's rules at each step
 SHOWN = 5  # proposals reported
 
 # Projections that models join along the rows: (parts in order, whole).
@@ -34,13 +40,15 @@ _WHOLE_NUMBERS = re.compile(r"\.(weight_packed|weight_shape|qweight|qzeros|weigh
 
 
 @dataclasses.dataclass(frozen=True)
-class _Lost:
-    """Lost keys of one template, shape and dtype."""
+class _Step:
+    """One regular expression with its replacement; `literal` are the indices it names outright."""
 
-    template: str
-    index: Rows
-    shape: tuple[int, ...]
-    dtype: str
+    pattern: str
+    text: str
+    literal: frozenset[int] = frozenset()
+
+
+_Steps = tuple[_Step, ...]
 
 
 def propose(table: TensorTable, outcome: LoadOutcome, resolve: Resolve) -> tuple[Rename, ...]:
@@ -53,73 +61,110 @@ def propose(table: TensorTable, outcome: LoadOutcome, resolve: Resolve) -> tuple
     outcome
         What the loader does with them.
     resolve
-        The loader's rules: what it would do with another table.
+        The loader's rules: what it would do with other groups of tensors.
 
     Returns
     -------
     tuple of Rename
         Empty where nothing was lost, nothing is lacking, or no rule fits. At most one is `chosen`.
     """
-    lost = [
-        _Lost(group.template, group.index, group.shape, group.dtype)
-        for group in outcome.keys
-        if group.status == "dropped"
-    ]
-    gaps = [gap for gap in outcome.gaps if gap.shape is not None]
-    if not lost or not any(not gap.optional for gap in gaps):
+    if not _lost(outcome) or not any(not gap.optional for gap in outcome.gaps):
         return ()
-    found = _search(table, outcome, resolve, lost, gaps, ())
+    found = _search(table.groups, outcome, resolve, ())
     if not any(rename.proved for rename in found):
-        fused, fuses = _fused(table, gaps)
+        fused, fuses = _fused(table, outcome.gaps)
         if fuses:
-            after = resolve(fused)
-            lost = [
-                _Lost(g.template, g.index, g.shape, g.dtype)
-                for g in after.keys
-                if g.status == "dropped"
-            ]
-            found += _search(fused, after, resolve, lost, list(after.gaps), fuses)
+            found += _search(fused.groups, resolve(fused.groups), resolve, fuses)
     return _choose(found)
 
 
-def _search(
-    table: TensorTable,
-    outcome: LoadOutcome,
-    resolve: Resolve,
-    lost: list[_Lost],
-    gaps: list[Gap],
-    fuses: tuple[tuple[str, str], ...],
-) -> list[Rename]:
-    """Try rules of growing length until one is proved; keep what was proved at that length."""
-    prefix = _loader_prefix(outcome)
-    level: list[Steps] = [()]
+def _lost(outcome: LoadOutcome) -> list[TensorGroup]:
+    return [group.tensors for group in outcome.keys if group.status == "dropped"]
+
+
+def _search(groups: Groups, before: LoadOutcome, resolve: Resolve, fuses: Fuses) -> list[Rename]:
+    """Try rules of growing length until one is proved; keep the best of what was tried."""
+    if fuses:
+        proof = _prove((), groups, before, resolve, fuses)
+        if proof is not None and proof.proved:
+            return [proof]
+    lost, gaps = _lost(before), _spellings(before)
+    level: list[_Steps] = [()]
     tried: dict[str, Rename] = {}
-    proof = _prove((), table, outcome, resolve, fuses) if fuses else None
-    if proof is not None and proof.proved:
-        return [proof]
     for _ in range(DEPTH):
-        following = [
-            (*steps, step)
-            for steps in level
-            for step in _candidates(_moved(lost, steps), _left(gaps, lost, steps))
-        ]
-        level = following[: 2 * WIDTH]
-        for steps in level:
-            rename = _best_spelling(steps, prefix, table, outcome, resolve, fuses)
+        level = _longer(level, lost, gaps)
+        for steps in _best(level, lost, gaps)[:PROVED]:
+            rename = _prove(steps, groups, before, resolve, fuses)
             if rename is not None:
-                tried.setdefault(_landing(rename, lost), rename)
+                tried[_landing(steps, lost)] = rename
         if any(rename.proved for rename in tried.values()):
             break
     return list(tried.values())
 
 
-def _candidates(lost: list[_Lost], gaps: list[Gap]) -> list[tuple[str, str]]:
+def _spellings(outcome: LoadOutcome) -> list[Gap]:
+    """Return the gaps under each name that may reach them: loaders put their own prefix before keys.
+
+    Where the prefix cannot be seen from a key that loads, ``model.`` is supposed; a wrong supposition
+    fails in the proof.
+    """
+    prefix = _loader_prefix(outcome) or "model."
+    gaps = [gap for gap in outcome.gaps if gap.shape is not None]
+    short = [
+        dataclasses.replace(gap, template=gap.template.removeprefix(prefix))
+        for gap in gaps
+        if gap.template.startswith(prefix)
+    ]
+    return gaps + short
+
+
+def _loader_prefix(outcome: LoadOutcome) -> str:
+    """Return what the loader itself puts before the keys that it knows, such as ``model.``."""
+    for group in outcome.keys:
+        plain = group.tensors.template.replace("{}", "")
+        lands = re.sub(r"\{[0-9]+\}", "", group.parameter)
+        if group.status == "loaded" and lands.endswith(plain) and lands != plain:
+            return lands[: -len(plain)]
+    return ""
+
+
+def _longer(level: list[_Steps], lost: Groups, gaps: list[Gap]) -> list[_Steps]:
+    """Return the rules of a level, each with one more step that helps."""
+    longer: dict[_Steps, None] = {}
+    for steps in level:
+        moved = _moved(lost, steps)
+        for step in _candidates(moved, _open(gaps, moved)):
+            longer[(*steps, step)] = None
+    ranked = sorted(longer, key=lambda steps: -_score(steps, lost, gaps))
+    return ranked[: 2 * WIDTH]
+
+
+def _best(level: list[_Steps], lost: Groups, gaps: list[Gap]) -> list[_Steps]:
+    """Return the rules that bring the most keys to a gap, one for each way to place them.
+
+    Of two spellings of one rule the shorter is kept.
+    """
+    if not level:
+        return []
+    scores = [_score(steps, lost, gaps) for steps in level]
+    ways: dict[str, _Steps] = {}
+    for steps, score in sorted(zip(level, scores, strict=True), key=lambda pair: _length(pair[0])):
+        if score == max(scores):
+            ways.setdefault(_landing(steps, lost), steps)
+    return list(ways.values())
+
+
+def _length(steps: _Steps) -> int:
+    return sum(len(step.pattern) + len(step.text) for step in steps)
+
+
+def _candidates(lost: Groups, gaps: list[Gap]) -> list[_Step]:
     """Return the most promising single steps: those that bring the most keys to a gap first."""
     open_at: dict[tuple[str, tuple[int, ...] | None], list[Gap]] = {}
     for gap in gaps:
         open_at.setdefault((gap.template.rpartition(".")[2], gap.shape), []).append(gap)
-    steps: dict[tuple[str, str], None] = {}
-    whole: dict[tuple[str, str], None] = {}
+    steps: dict[_Step, None] = {}
+    whole: dict[_Step, None] = {}
     for group in lost:
         end = group.template.rpartition(".")[2]
         for gap in open_at.get((end, group.shape), ()):
@@ -128,17 +173,15 @@ def _candidates(lost: list[_Lost], gaps: list[Gap]) -> list[tuple[str, str]]:
         for gap in gaps:
             if gap.shape == group.shape and compatible(group.dtype, gap.template):
                 whole.update(dict.fromkeys(_whole(group, gap)))
-    ranked = sorted(steps, key=lambda step: (-_score(step, lost, gaps), len(step[0] + step[1])))
-    good = [step for step in ranked if _score(step, lost, gaps) > 0][:WIDTH]
-    return good or list(whole)[:WIDTH]
+    scores = {step: _score((step,), lost, gaps) for step in steps}
+    good = sorted((s for s in steps if scores[s]), key=lambda s: (-scores[s], _length((s,))))
+    return good[:WIDTH] or list(whole)[:WIDTH]
 
 
-def _steps(group: _Lost, gap: Gap) -> Iterator[tuple[str, str]]:
+def _steps(group: TensorGroup, gap: Gap) -> Iterator[_Step]:
     """Yield the steps that turn one template into the other."""
     old, new = group.template.split("."), gap.template.split(".")
     end = _common(old[::-1], new[::-1])
-    # A common end may not eat the whole of a name: the rest is what the step is about.
-    end = min(end, len(old), len(new))
     start = _common(old[: len(old) - end], new[: len(new) - end])
     yield from _step(group, gap, old, new, 0, end)
     if start:
@@ -155,26 +198,27 @@ def _common(one: Sequence[str], other: Sequence[str]) -> int:
 
 
 def _step(
-    group: _Lost, gap: Gap, old: list[str], new: list[str], start: int, end: int
-) -> Iterator[tuple[str, str]]:
+    group: TensorGroup, gap: Gap, old: list[str], new: list[str], start: int, end: int
+) -> Iterator[_Step]:
     """Yield the step for what lies between `start` segments and `end` segments from the end."""
     a, b = old[start : len(old) - end], new[start : len(new) - end]
-    before = sum(s == "{}" for s in old[:start])
+    before = sum(segment == "{}" for segment in old[:start])
     numbers_a = [group.index[:, before + c] for c in range(a.count("{}"))]
     numbers_b = [gap.index[:, before + c] for c in range(b.count("{}"))]
-    same = len(numbers_a) == len(numbers_b)
-    if not same or _constant(numbers_a + numbers_b):
-        if not _constant(numbers_a + numbers_b):
-            return
-        pattern = _segments(a, [re.escape(str(n[0])) for n in numbers_a], re.escape)
+    literal: frozenset[int] = frozenset()
+    if _constant(numbers_a + numbers_b):
+        literal = frozenset(int(n[0]) for n in numbers_a)
+        pattern = _segments(a, [str(n[0]) for n in numbers_a], re.escape)
         text = _segments(b, [str(n[0]) for n in numbers_b], str)
-    else:
+    elif len(numbers_a) == len(numbers_b):
         pattern = _segments(a, ["([0-9]+)"] * len(numbers_a), re.escape)
-        text = _segments(b, [f"\\{c + 1}" for c in range(len(numbers_b))], str)
+        text = _segments(b, [rf"\{c + 1}" for c in range(len(numbers_b))], str)
+    else:
+        return
     if not start:
-        yield f"^{pattern}", text
+        yield _Step(f"^{pattern}", text, literal)
     elif a and b:
-        yield rf"(?<=\.){pattern}", text
+        yield _Step(rf"(?<=\.){pattern}", text, literal)
 
 
 def _constant(columns: list[Rows]) -> bool:
@@ -188,54 +232,62 @@ def _segments(parts: list[str], numbers: list[str], spell: Callable[[str], str])
     return "".join((next(fields) if part == "{}" else spell(part)) + dot for part in parts)
 
 
-def _whole(group: _Lost, gap: Gap) -> Iterator[tuple[str, str]]:
+def _whole(group: TensorGroup, gap: Gap) -> Iterator[_Step]:
     """Yield the step from one whole name to another, for single tensors with nothing in common."""
-    if len(group.index) == 1 and len(gap.index) == 1:
-        old, new = fill(group.template, group.index)[0], fill(gap.template, gap.index)[0]
-        yield f"^{re.escape(old)}$", new
+    if len(group) == 1 and len(gap.index) == 1:
+        old, new = group.names[0], fill(gap.template, gap.index)[0]
+        yield _Step(f"^{re.escape(old)}$", new, frozenset(group.index[0].tolist()))
 
 
-def _score(step: tuple[str, str], lost: list[_Lost], gaps: list[Gap]) -> int:
-    """Return how many lost keys a step brings to a gap of their shape."""
-    pattern, text = re.compile(step[0]), step[1]
-    open_: dict[tuple[str, tuple[int, ...] | None], int] = {}
+def _score(steps: _Steps, lost: Groups, gaps: list[Gap]) -> int:
+    """Return how many lost keys a rule brings to a gap of their shape, at most."""
+    room: dict[tuple[str, tuple[int, ...] | None], int] = {}
     for gap in gaps:
         at = gap.template, gap.shape
-        open_[at] = open_.get(at, 0) + len(gap.index)
-    score = 0
-    for group in lost:
-        new, hits = pattern.subn(text, fill(group.template, group.index[:1])[0])
-        if hits:
-            (landed,) = group_names([new])
-            score += min(len(group.index), open_.get((landed.template, group.shape), 0))
-    return score
+        room[at] = room.get(at, 0) + len(gap.index)
+    return sum(
+        min(len(group), room.get((group.template, group.shape), 0)) for group in _moved(lost, steps)
+    )
 
 
-def _moved(lost: list[_Lost], steps: Steps) -> list[_Lost]:
-    """Return the lost keys under their new names."""
-    if not steps:
-        return lost
-    moved = []
-    for group in lost:
-        names = apply(steps, fill(group.template, group.index))
-        moved += [_Lost(g.template, g.index, group.shape, group.dtype) for g in group_names(names)]
-    return moved
+def _moved(groups: Groups, steps: _Steps) -> list[TensorGroup]:
+    """Return the tensors under their new names."""
+    out = list(groups)
+    for step in steps:
+        change = re.compile(step.pattern).sub
+        out = [
+            dataclasses.replace(part, template=template, index=index)
+            for part, name in symbolic(out, step.literal)
+            for template, index in [concrete(change(step.text, name), part)]
+        ]
+    return out
 
 
-def _left(gaps: list[Gap], lost: list[_Lost], steps: Steps) -> list[Gap]:
-    """Return the gaps that the steps leave open: all of them, where names were only half changed."""
-    if not steps:
-        return gaps
-    landed = {n for g in _moved(lost, steps) for n in fill(g.template, g.index)}
+def _open(gaps: list[Gap], moved: Groups) -> list[Gap]:
+    """Return the gaps that the moved tensors leave open."""
+    landed: dict[str, list[Rows]] = {}
+    for group in moved:
+        landed.setdefault(group.template, []).append(encode(group.index))
     left = []
     for gap in gaps:
-        keep = [i for i, name in enumerate(fill(gap.template, gap.index)) if name not in landed]
-        if keep:
+        codes = landed.get(gap.template)
+        keep = np.ones(len(gap.index), dtype=bool)
+        if codes:
+            keep = ~np.isin(encode(gap.index), np.concatenate(codes))
+        if keep.any():
             left.append(dataclasses.replace(gap, index=gap.index[keep]))
     return left
 
 
-def apply(steps: Steps, names: Sequence[str]) -> list[str]:
+def _landing(steps: _Steps, lost: Groups) -> str:
+    """Return where a rule takes the lost keys, so that two spellings of one rule count once."""
+    return "\n".join(
+        describe(group.template.removeprefix("model."), group.index)
+        for group in _moved(lost, steps)
+    )
+
+
+def apply(steps: Sequence[tuple[str, str]], names: Sequence[str]) -> list[str]:
     """Return the names after all steps of a rule."""
     out = list(names)
     for pattern, text in steps:
@@ -251,93 +303,88 @@ def compatible(dtype: str, template: str) -> bool:
     return wants_whole == is_whole or dtype == "U8"
 
 
-def _loader_prefix(outcome: LoadOutcome) -> str:
-    """Return what the loader itself puts before the keys that it knows, such as ``model.``."""
-    for group in outcome.keys:
-        plain = group.template.replace("{}", "")
-        lands = re.sub(r"\{[0-9]+\}", "", group.parameter)
-        if group.status == "loaded" and lands.endswith(plain) and lands != plain:
-            return lands[: -len(plain)]
-    return ""
-
-
-def _best_spelling(
-    steps: Steps,
-    prefix: str,
-    table: TensorTable,
-    outcome: LoadOutcome,
-    resolve: Resolve,
-    fuses: tuple[tuple[str, str], ...],
-) -> Rename | None:
-    """Prove a rule, in the spelling of the keys that load already where that works as well."""
-    short = tuple((a, b.removeprefix(prefix)) for a, b in steps)
-    full = _prove(steps, table, outcome, resolve, fuses)
-    if prefix and short != steps and full is not None:
-        other = _prove(short, table, outcome, resolve, fuses)
-        if other is not None and (other.proved, other.renamed) >= (full.proved, full.renamed):
-            return other
-    return full
-
-
 def _prove(
-    steps: Steps,
-    table: TensorTable,
-    before: LoadOutcome,
-    resolve: Resolve,
-    fuses: tuple[tuple[str, str], ...],
+    steps: _Steps, groups: Groups, before: LoadOutcome, resolve: Resolve, fuses: Fuses
 ) -> Rename | None:
     """Apply a rule to the whole checkpoint and see what the loader then does; None if it helps nothing."""
-    names = apply(steps, table.names)
-    changed = [i for i, (a, b) in enumerate(zip(table.names, names, strict=True)) if a != b]
-    if (not changed and steps) or len(set(names)) < len(names):
-        return None
-    after = resolve(table.renamed(names))
-    back = {names[i]: table.names[i] for i in changed}
-    landed, left, pairs = [], [], []
+    total = sum(len(group) for group in groups)
+    after = resolve(_moved(groups, steps))
+    was, now = _good(before, total), _good(after, total)
+    if (was & ~now).any():
+        return None  # it would break what loads
+    touched = np.zeros(total, dtype=bool)
+    old = _named(groups, total)
+    pairs: list[tuple[str, str, str]] = []
+    example = ("", "")
     for group in after.keys:
-        if group.status in ("dropped", "mismatched"):
-            left += [back.get(name, name) for name in group.names]
-        else:
-            moved = [i for i, name in enumerate(group.names) if name in back]
-            landed += [group.names[i] for i in moved]
-            pairs += list(_pairs(group, moved, back))
-    was_loaded = {n for g in before.keys if g.status in ("loaded", "ignored") for n in g.names}
-    if was_loaded.intersection(left):
-        return None  # it would break what works
-    lacks = [n for g in after.parameters if g.status in ("missing", "partial") for n in g.wanted]
-    misfits = [back[n] for n in back.keys() - set(landed)]
-    doubled = set(after.doubled) - set(before.doubled)
+        if group.status != "loaded":
+            continue
+        for source, rows in _renamed(group.tensors, old):
+            touched[group.tensors.at[rows]] = True
+            part = group.tensors.take(rows)
+            pairs.append(
+                (
+                    describe(source.template, source.index),
+                    describe(part.template, part.index),
+                    describe(group.parameter.replace("{}", ""), part.index),
+                )
+            )
+            example = example if example[0] else (source.names[0], part.names[0])
+    landed = int((touched & ~was).sum())
     if not landed and not fuses:
         return None
-    proved = not (left or lacks or misfits or doubled)
-    example = back[landed[0]] if landed else ""
+    left = [name for group in groups for name in group.take(np.flatnonzero(~now[group.at])).names]
+    lacks = [n for g in after.parameters if g.status in ("missing", "partial") for n in g.wanted]
+    doubled = sorted(set(after.doubled) - set(before.doubled))
+    misfits = any(
+        not compatible(g.tensors.dtype, g.tensors.template)
+        for g in after.keys
+        if g.status == "loaded" and g.parameter and touched[g.tensors.at].any()
+    )
     return Rename(
-        steps=steps,
+        steps=tuple((step.pattern, step.text) for step in steps),
         fuses=fuses,
-        example=(example, landed[0] if landed else ""),
-        renamed=len(landed),
-        proved=proved,
-        proof=_words(len(landed), left, lacks, sorted(doubled), before),
+        example=example,
+        renamed=int(touched.sum()),
+        proved=not (left or lacks or doubled or misfits),
+        proof=_words(int(touched.sum()), left, lacks, doubled, before),
         leaves_keys=tuple(left),
         leaves_parameters=tuple(lacks),
         pairs=tuple(pairs),
     )
 
 
-def _pairs(
-    group: KeyGroup, moved: list[int], back: dict[str, str]
-) -> Iterator[tuple[str, str, str]]:
-    """Yield, by template, what the renamed keys of a group were called and where they land."""
-    if not moved:
-        return
-    index = group.index[moved]
-    parameter = group.parameter
-    for column in range(index.shape[1]):
-        values = {*index[:, column].tolist()}
-        text = spans(values) if len(values) == 1 else f"{{{spans(values)}}}"
-        parameter = parameter.replace(field(column), text)
-    for old in group_names([back[group.names[i]] for i in moved]):
-        yield describe(old.template, old.index), describe(group.template, index), parameter
+def _good(outcome: LoadOutcome, total: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Return which tensors, by position, load or are skipped on purpose."""
+    good = np.zeros(total, dtype=bool)
+    for group in outcome.keys:
+        if group.status in ("loaded", "ignored"):
+            good[group.tensors.at] = True
+    return good
+
+
+def _named(groups: Groups, total: int) -> tuple[Groups, Rows, Rows]:
+    """Return the groups, and for each position its group and its row there."""
+    number, row = np.zeros(total, dtype=np.int64), np.zeros(total, dtype=np.int64)
+    for n, group in enumerate(groups):
+        number[group.at] = n
+        row[group.at] = np.arange(len(group))
+    return groups, number, row
+
+
+def _renamed(
+    tensors: TensorGroup, old: tuple[Groups, Rows, Rows]
+) -> Iterator[tuple[TensorGroup, Rows]]:
+    """Yield the tensors whose names changed: as they were called, and their rows in `tensors`."""
+    groups, number, row = old
+    for n in np.unique(number[tensors.at]).tolist():
+        rows = np.flatnonzero(number[tensors.at] == n)
+        source = groups[n].take(row[tensors.at[rows]])
+        same = source.template == tensors.template and np.array_equal(
+            source.index, tensors.index[rows]
+        )
+        if not same:
+            yield source, rows
 
 
 def _words(
@@ -357,13 +404,7 @@ def _words(
     return text
 
 
-def _landing(rename: Rename, lost: list[_Lost]) -> str:
-    """Return where a rule takes the lost keys, so that two spellings of one rule count once."""
-    names = [fill(g.template, g.index[:1])[0] for g in lost]
-    return "\n".join(n.removeprefix("model.") for n in apply(rename.steps, names))
-
-
-def _fused(table: TensorTable, gaps: list[Gap]) -> tuple[TensorTable, tuple[tuple[str, str], ...]]:
+def _fused(table: TensorTable, gaps: Sequence[Gap]) -> tuple[TensorTable, Fuses]:
     """Return the checkpoint with parts joined wherever only the model has them joined."""
     wanted = " ".join(gap.template for gap in gaps)
     rows = {row.name: row for row in table}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 from typing import Any
@@ -53,10 +54,10 @@ def fix_checkpoint(
         checkpoint,
         Path(out),
         {old: fresh for old, fresh in zip(names, new, strict=True) if old != fresh},
-        config=flat.config if flat else None,
+        config=dict(flat) if flat is not None else None,
     )
     after = diff_keys(out, model, target=target)
-    return _with_notes(after, flat.lost if flat else ())
+    return _with_notes(after, flat.lost if flat is not None else ())
 
 
 def _rule(diff: KeyDiff) -> Rename | None:
@@ -99,7 +100,5 @@ def _nothing_to_do(diff: KeyDiff) -> WorkbenchError:
 
 
 def _with_notes(diff: KeyDiff, lost: tuple[str, ...]) -> KeyDiff:
-    import dataclasses
-
     notes = (*diff.notes, *(f"not expressed in the flat config: {text}" for text in lost))
     return dataclasses.replace(diff, notes=notes)

@@ -48,38 +48,45 @@ def summary_line(
 
 
 def _said(outcome: LoadOutcome, findings: tuple[Finding, ...], who: str) -> str:
-    total = sum(len(group.names) for group in outcome.keys)
-    dropped = sum(len(g.names) for g in outcome.keys if g.status == "dropped")
-    wrong = sum(len(g.names) for g in outcome.keys if g.status == "mismatched")
-    lacking = sum(
-        len(g.index) for g in outcome.parameters if g.status in ("missing", "partial", "mismatched")
-    )
+    total = sum(len(group) for group in outcome.keys)
+    losses = _losses(outcome, total)
     if outcome.outcome == "refused":
-        text = f"{who} refuses this config: {outcome.error.splitlines()[0]}."
+        text = f"{who} refuses this config: {_clause(outcome.error)}."
         if outcome.parameters:
-            text += " With a flattened config it would " + _loses(total, dropped, wrong, lacking)
+            text += f" With the config flattened it would {losses or 'load everything'}."
         return text
     if outcome.outcome == "raises":
-        return f"{who} stops while loading, at {outcome.error.splitlines()[0]}."
-    if dropped or wrong or lacking:
-        return f"{who} will " + _loses(total, dropped, wrong, lacking)
+        return f"{who} stops while loading: {_clause(outcome.error)}."
+    if losses:
+        return f"{who} will {losses}."
     broken = [f for f in findings if f.changes_output and f.severity == "error"]
     if broken:
         return f"All {plural(total, 'key')} load in {who}, but: {broken[0].title}."
     return f"All {plural(total, 'key')} load in {who}, and nothing is left unfilled."
 
 
-def _loses(total: int, dropped: int, wrong: int, lacking: int) -> str:
+def _clause(text: str) -> str:
+    """Return the first statement of a longer explanation."""
+    first = text.strip().splitlines()[0] if text.strip() else "no reason given"
+    return first.split("; ")[0].rstrip(".") if len(first) < 120 else first.split(": ")[0]
+
+
+def _losses(outcome: LoadOutcome, total: int) -> str:
+    """Return what goes wrong, as what the engine will do; "" for nothing."""
+    dropped = sum(len(g) for g in outcome.keys if g.status == "dropped")
+    wrong = sum(len(g) for g in outcome.keys if g.status == "mismatched")
+    unfilled = sum(len(g.index) for g in outcome.parameters if g.status == "missing")
+    part = sum(len(g.index) for g in outcome.parameters if g.status == "partial")
     parts = []
     if dropped:
         parts.append(f"lose {dropped:,} of {plural(total, 'key')}")
     if wrong:
-        parts.append(f"take {plural(wrong, 'key')} of a wrong shape")
-    if lacking:
-        parts.append(f"leave {plural(lacking, 'parameter')} unfilled or filled in part")
-    if not parts:
-        return "load everything."
-    return " and ".join(parts) + "."
+        parts.append(f"be given {plural(wrong, 'key')} of a wrong shape")
+    if unfilled:
+        parts.append(f"leave {plural(unfilled, 'parameter')} unfilled")
+    if part:
+        parts.append(f"fill {plural(part, 'parameter')} only in part")
+    return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else "".join(parts)
 
 
 def findings(
@@ -133,29 +140,33 @@ def _lost(
     renames: tuple[Rename, ...],
     checkpoint: str,
 ) -> Finding:
-    count = sum(len(g.names) for g in lost)
+    count = sum(len(g) for g in lost)
     unfilled = sum(len(g.index) for g in lacking)
     stops = outcome.outcome == "raises"
     how = (
         "and stops there" if stops else "without a word" if not _warned(lost) else "with a warning"
     )
-    evidence = [f"{g.text}: {g.reason}" for g in lost[:6]]
-    evidence += [f"{g.text} {_state(g)}" for g in lacking[:6]]
+    evidence = _first([f"{g.text}: {g.reason}" for g in lost], "template")
+    evidence += _first([f"{g.text} {_state(g)}" for g in lacking], "template")
     return Finding(
         code="keys-lost",
         severity="error",
-        title=f"{plural(count, 'key')} reach no parameter, {how}"
-        if count != 1
-        else f"1 key reaches no parameter, {how}",
+        title=f"{plural(count, 'key')} {'reach' if count > 1 else 'reaches'} no parameter, {how}",
         detail=f"{plural(unfilled, 'parameter')} that the checkpoint was to fill keep whatever the engine"
         " made them with: uninitialised memory for linear layers, ones for norms."
         if unfilled and not stops
         else "",
-        evidence_for=tuple(evidence),
+        evidence_for=evidence,
         changes_output=True,
         place=lost[0].place,
         next_step=_mend(outcome, renames, checkpoint),
     )
+
+
+def _first(texts: list[str], what: str, most: int = 3) -> tuple[str, ...]:
+    """Return the first few texts, and how many more there are."""
+    more = len(texts) - most
+    return (*texts[:most], f"… and {plural(more, f'more {what}')}") if more > 0 else tuple(texts)
 
 
 def _warned(lost: list[KeyGroup]) -> bool:
@@ -194,7 +205,7 @@ def _lacking(outcome: LoadOutcome, lacking: list[ParameterGroup]) -> Finding:
         severity="error",
         title=f"The checkpoint lacks {plural(len(wanted), 'tensor')} that {_who(outcome)} wants",
         detail=f"{plural(count, 'parameter')} keep, in whole or in part, whatever the engine made them with.",
-        evidence_for=tuple(f"{g.text} {_state(g)}" for g in lacking[:6]),
+        evidence_for=_first([f"{g.text} {_state(g)}" for g in lacking], "template", 6),
         changes_output=True,
         place=outcome.place,
         next_step=f"Find {wanted[0]} in what was trained, and save it with the checkpoint."
@@ -204,12 +215,12 @@ def _lacking(outcome: LoadOutcome, lacking: list[ParameterGroup]) -> Finding:
 
 
 def _misshapen(outcome: LoadOutcome, wrong: list[KeyGroup]) -> Finding:
-    count = sum(len(g.names) for g in wrong)
+    count = sum(len(g) for g in wrong)
     return Finding(
         code="shapes-differ",
         severity="error",
         title=f"{plural(count, 'key')} of a shape or dtype that {_who(outcome)} does not expect",
-        evidence_for=tuple(f"{g.text}: {g.reason}" for g in wrong[:6]),
+        evidence_for=_first([f"{g.text}: {g.reason}" for g in wrong], "template", 6),
         changes_output=True,
         place=wrong[0].place,
         next_step="Compare config.json with the weights: sizes, heads and vocabulary must agree.",

@@ -64,7 +64,7 @@ def _answers(page: _Page, diff: KeyDiff) -> None:
     page.heading("By version")
     for answer in diff.versions:
         state = {True: "ok", False: "wrong", None: "unsure"}[answer.ok]
-        page.group(state, answer.version)
+        page.group(state, answer.span or answer.version)
         page.prose(answer.text, "      ")
 
 
@@ -142,13 +142,13 @@ def _more(page: _Page, count: int) -> None:
 
 
 def _facts(group: KeyGroup | ParameterGroup) -> list[str]:
-    shape = "" if group.shape is None else str(list(group.shape))
     if isinstance(group, KeyGroup):
-        count = len(group.names)
-        return [f"×{count:,}" if count > 1 else "", shape, group.dtype]
-    count = len(group.index)
+        count = f"×{len(group):,}" if len(group) > 1 else ""
+        return [count, str(list(group.tensors.shape)), group.tensors.dtype]
+    shape = "" if group.shape is None else str(list(group.shape))
+    count = f"×{len(group.index):,}" if len(group.index) > 1 else ""
     state = f"{group.fraction:.0%} written" if group.status == "partial" else group.status
-    return [f"×{count:,}" if count > 1 else "", shape, state]
+    return [count, shape, state]
 
 
 def payload(diff: KeyDiff, limit: int | None = None) -> dict[str, Any]:
@@ -171,7 +171,7 @@ def payload(diff: KeyDiff, limit: int | None = None) -> dict[str, Any]:
             ["Basis", BASES[diff.basis]],
             *([["Stops at", diff.error]] if diff.error else []),
             *(["Note", note] for note in diff.notes),
-            *([f"{answer.version}", answer.text] for answer in diff.versions),
+            *([answer.span or answer.version, answer.text] for answer in diff.versions),
         ],
         "findings": [finding.to_dict() for finding in diff.findings],
         "renames": [rename.to_dict() for rename in diff.renames],
@@ -190,12 +190,12 @@ def _table(diff: KeyDiff) -> Iterator[dict[str, Any]]:
             "side": "key",
             "status": key.status,
             "text": key.text,
-            "template": key.template,
-            "index": key.index.tolist(),
+            "template": key.tensors.template,
+            "index": key.tensors.index.tolist(),
             "names": None,
-            "count": len(key.names),
-            "shape": list(key.shape),
-            "dtype": key.dtype,
+            "count": len(key),
+            "shape": list(key.tensors.shape),
+            "dtype": key.tensors.dtype,
             "parameter": key.parameter,
             "reason": key.reason,
             "place": key.place,
