@@ -65,7 +65,7 @@ def _preview(payload: dict[str, Any], rows: int) -> Iterator[str]:
         yield f'<table style="border-collapse:collapse;margin:12px 0 8px">{shown}</table>'
     left = sum(group["count"] for group in groups[rows:]) + payload["table"]["left_out"]
     if left:
-        yield f'<p style="{_QUIET};margin:0">… and {plural(left, "row")} more.</p>'
+        yield f'<p style="{_QUIET};margin:0">… and {plural(left, "more row", "more rows")}.</p>'
 
 
 def _finding(item: dict[str, Any]) -> str:
@@ -132,7 +132,7 @@ def _name(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:12]
 
 
-def live(data: bytes, static: str, verdict: tuple[str, str] = ("", "")) -> str:
+def live(data: bytes, static: str, verdict: tuple[str, str] | None = None) -> str:
     """Return a view that needs no kernel and no network: preview, data, module and starter.
 
     Parameters
@@ -144,9 +144,9 @@ def live(data: bytes, static: str, verdict: tuple[str, str] = ("", "")) -> str:
     verdict
         State and sentence, for an index of pages.
     """
-    word, line = map(escape, verdict)
+    found = f' data-wb-verdict="{escape(": ".join(verdict))}"' if verdict else ""
     return (
-        f'<div data-wb="{_name(data)}" data-wb-verdict="{line}" data-wb-state="{word}">'
+        f'<div data-wb="{_name(data)}"{found}>'
         f"{style_element()}<div data-wb-mount>{static}</div>"
         f'<script type="text/plain" data-wb-data>{assets.base64_of(data)}</script>'
         f'{module_element()}<script type="module">{start_script(data)}</script></div>'

@@ -16,10 +16,10 @@ from workbench.display.page import Verdict, shell
 _TEMPLATES = Path(__file__).parent / "templates"
 # Views repeat the style sheet and the module, so that each works alone; one of each is enough here.
 _REPEATED = re.compile(
-    r'<style data-wb-css="(\w+)">.*?</style>|<script data-wb-esm="(\w+)"[^>]*>.*?</script>',
+    r'<style data-wb-css="(\w+)">.*?</style>|<script\b[^>]*\bdata-wb-esm="(\w+)"[^>]*>.*?</script>',
     re.DOTALL,
 )
-_VERDICT = re.compile(r'data-wb-verdict="([^"]*)" data-wb-state="(\w+)"')
+_VERDICT = re.compile(r'data-wb-verdict="(\w+): ([^"]*)"')
 _HEADING = re.compile(r"^# +(.+)$", re.MULTILINE)
 # A notebook may hold scripts of other libraries, so inline ones are allowed; none can reach the network.
 _POLICY = (
@@ -101,7 +101,7 @@ def _title(nb: Any, resources: dict[str, Any]) -> str:
 def _verdict(body: str) -> Verdict | None:
     """Return the verdict of the first result in a page: what the index says of it."""
     found = _VERDICT.search(body)
-    return (found.group(2), html.unescape(found.group(1))) if found else None
+    return (found.group(1), html.unescape(found.group(2))) if found else None
 
 
 def _once(body: str) -> str:

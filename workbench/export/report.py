@@ -90,7 +90,10 @@ def executed(source: Path) -> Any:
         read: Any = nbformat.read  # nbformat has types in part
         notebook = read(source, as_version=4)
         nbformat.validate(notebook)
-    except (OSError, ValueError, AttributeError, nbformat.ValidationError) as error:
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise WorkbenchError(f"cannot read {source}", why=why, next_step=_ACCEPTED) from None
+    except Exception as error:  # nbformat raises whatever a damaged file makes it stumble over
         raise WorkbenchError(
             f"cannot read {source}",
             why=f"not a notebook: {_first_line(error)}",

@@ -8,11 +8,13 @@ const SURE = { certain: "", likely: "likely", possible: "possible", unknown: "ca
 export function verdictOf(payload, glyphs) {
   const { ok, line } = payload.verdict;
   const state = ok === null ? "unsure" : ok ? "ok" : "wrong";
+  // The first sentence is understood in a second; what follows it is read afterwards.
+  const [, first, rest] = line.match(/^(.+?[.!?])\s+(?=\p{Lu})(.*)$/su) ?? [null, line, ""];
   return h(
     "header",
     { class: "wb-head", "data-state": state },
     h("div", { class: "wb-verdict", role: "status" }, sign(state, glyphs, "wb-sign-big"),
-      h("p", { class: "wb-line" }, prose(line))),
+      h("div", { class: "wb-said" }, h("p", { class: "wb-line" }, prose(first)), rest && h("p", { class: "wb-rest" }, prose(rest)))),
     payload.facts.length > 0 &&
       h("dl", { class: "wb-facts" },
         payload.facts.map(([name, value]) =>
@@ -84,7 +86,7 @@ function experiment(item) {
 }
 
 function nextStep(text) {
-  const command = COMMAND.test(text) ? text : (text.match(/`((?:[^`\n])+)`/g) ?? []).map((c) => c.slice(1, -1)).find((c) => COMMAND.test(c));
+  const command = COMMAND.test(text) && !/[.;:](\s|$)/.test(text) ? text : (text.match(/`((?:[^`\n])+)`/g) ?? []).map((c) => c.slice(1, -1)).find((c) => COMMAND.test(c));
   return h(
     "div",
     { class: "wb-next" },

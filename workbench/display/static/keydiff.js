@@ -61,19 +61,21 @@ function step(from, to, how = "becomes") {
 /** Lost keys at the left, their new names, and at the right the parameter that several may share. */
 function pairsOf(pairs, groups, glyphs) {
   const count = Object.fromEntries(groups.map((group) => [group.text, group.count]));
+  const byParameter = new Map();
+  for (const [old, fresh, parameter] of pairs.slice(0, MOST)) {
+    if (!byParameter.has(parameter)) byParameter.set(parameter, []);
+    byParameter.get(parameter).push([old, fresh]);
+  }
   const lines = [];
   let line = 2;
-  for (let at = 0; at < Math.min(pairs.length, MOST); ) {
-    const parameter = pairs[at][2];
-    let end = at;
-    while (end < Math.min(pairs.length, MOST) && pairs[end][2] === parameter) end++;
-    lines.push(h("div", { class: "wb-lands", style: `grid-row:${line} / span ${end - at}`, role: "cell" }, nameOf(parameter)));
-    for (; at < end; at++, line++) {
-      const [old, fresh] = pairs[at];
+  for (const [parameter, sharing] of byParameter) {
+    lines.push(h("div", { class: "wb-lands", style: `grid-row:${line} / span ${sharing.length}` }, nameOf(parameter)));
+    for (const [old, fresh] of sharing) {
       const many = count[old] > 1 && h("span", { class: "wb-many" }, `${number(count[old])}×`);
       lines.push(
-        h("div", { class: "wb-old", style: `grid-row:${line}`, role: "cell" }, nameOf(old), many),
-        h("div", { class: "wb-new", style: `grid-row:${line}`, role: "cell" }, arrow(), nameOf(fresh)));
+        h("div", { class: "wb-old", style: `grid-row:${line}` }, nameOf(old), many),
+        h("div", { class: "wb-new", style: `grid-row:${line}` }, arrow(), nameOf(fresh)));
+      line++;
     }
   }
   const more = pairs.length > MOST && h("p", { class: "wb-more" }, `and ${plural(pairs.length - MOST, "group")} more in the table`);
