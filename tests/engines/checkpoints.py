@@ -37,6 +37,7 @@ MORE_DRAFTS = (
     "speculators-fc-norm",
     "speculators-norm-before-fc",
 )
+KEPT_DRAFTS = ("target", "speculators", "specforge")
 SEED = 7
 HIDDEN, VOCABULARY, DRAFT_VOCABULARY = 128, 256, 128
 
@@ -69,16 +70,16 @@ class Case:
 
 
 @cache
-def written_drafts() -> Path:
-    """Return the folder with the further drafts; written once by the writers' own environment."""
-    content = SCRIPT.read_bytes() + str(environments.interpreter("writers")).encode()
+def written_drafts(names: tuple[str, ...] = ("target", *MORE_DRAFTS)) -> Path:
+    """Return a folder with drafts, written once by the writers' own environment."""
+    content = SCRIPT.read_bytes() + str([environments.interpreter("writers"), *names]).encode()
     folder = environments.cache() / f"drafts-{hashlib.sha256(content).hexdigest()[:12]}"
     if not folder.exists():
         python = environments.ensure("writers")
         work = folder.with_name(f"{folder.name}.unfinished")
         shutil.rmtree(work, ignore_errors=True)
         subprocess.run(
-            [str(python), str(SCRIPT), str(work), "target", *MORE_DRAFTS],
+            [str(python), str(SCRIPT), str(work), *names],
             check=True,
             capture_output=True,
         )

@@ -1,6 +1,6 @@
 """Run by an engine's interpreter: load folders with the real transformers, print what it reports.
 
-Usage: ``python load_transformers.py CLASS FOLDER...``; one JSON line a folder.
+Usage: ``python load_transformers.py FOLDER...``; the class is the one that each config.json names.
 """
 
 from __future__ import annotations
@@ -10,14 +10,17 @@ import os
 import sys
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+# The environments hold a CUDA build of torchvision, which cannot be imported beside a CPU torch.
+sys.modules["torchvision"] = None  # type: ignore[assignment]
 
 
-def main(model_class: str, folders: list[str]) -> None:
+def main(folders: list[str]) -> None:
     import transformers
 
     transformers.logging.set_verbosity_error()
-    loader = getattr(transformers, model_class)
     for folder in folders:
+        with open(os.path.join(folder, "config.json")) as file:
+            loader = getattr(transformers, json.load(file)["architectures"][0])
         try:
             _, info = loader.from_pretrained(folder, output_loading_info=True)
         except Exception as error:
@@ -28,4 +31,4 @@ def main(model_class: str, folders: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:])
+    main(sys.argv[1:])

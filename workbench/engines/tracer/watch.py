@@ -626,6 +626,9 @@ def _blame(error: BaseException, feed: _Feed, watch: Watch) -> tuple[str | None,
     loops = [n for n, frame in enumerate(frames) if "load_weights" in frame.f_code.co_name]
     for number in reversed(range(len(frames))):
         keys = {key for tensor in _tensors_in(frames[number]) for key in watch.keys_of(tensor)}
+        current = frames[number].f_locals.get("loaded_weight")  # what every loader calls it
+        if len(keys) > 1 and isinstance(current, torch.Tensor):
+            keys = set(watch.keys_of(current))
         if len(keys) == 1:
             return keys.pop(), bool(loops) and number > loops[-1]
     return None, False

@@ -1,0 +1,107 @@
+"""The profiles of SGLang against its real loader, one process a version."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from typing import Any
+
+import pytest
+
+from . import checkpoints, conformance, environments
+from .checkpoints import Case
+from .conformance import Sets
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
+
+MUTATIONS = 50
+VERSIONS = environments.sglang_versions()
+
+
+@cache
+def cases(version: str) -> tuple[Case, ...]:
+    every = [*checkpoints.drafts(), *checkpoints.targets()]
+    return (*every, *checkpoints.mutations(MUTATIONS, version))
+
+
+@cache
+def answers(version: str) -> dict[str, dict[str, Any]]:
+    """What the real loader did with every checkpoint, asked once."""
+    _need(f"sglang-{version}")
+    return conformance.traced(version, cases(version))
+
+
+def _need(name: str) -> None:
+    required = "engine" in os.environ.get("REQUIRE", "")
+    if not environments.is_ready(name) and not required:
+        pytest.skip(f"no environment {name}: make engines")
+
+
+def real(version: str, name: str) -> Sets:
+    return conformance.real_sets(answers(version)[name])
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_profile_says_what_the_real_loader_does(version: str) -> None:
+    """Loaded, lost, raising, missing and partly written, on every checkpoint and mutation."""
+    found = conformance.compare(version, cases(version), answers(version))
+    lines = [f"{name}: {said}" for name, differences in found.items() for said in differences]
+    assert not lines, f"{len(found)} of {len(cases(version))} differ\n" + "\n".join(lines)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_checkpoint_could_be_tried(version: str) -> None:
+    """A comparison that silently became "cannot tell" on both sides would prove nothing."""
+    untried = {
+        name: answer["unsupported"]
+        for name, answer in answers(version).items()
+        if answer["unsupported"]
+    }
+    assert not untried
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_key_and_parameter_is_in_exactly_one_set(version: str) -> None:
+    for case in cases(version):
+        seen = real(version, case.name)
+        if seen.outcome == "refused":
+            continue
+        assert seen.loaded | seen.lost | seen.mismatched == set(case.tensors), case.name
+        assert not seen.loaded & seen.lost, case.name
+        assert not seen.mismatched & (seen.loaded | seen.lost), case.name
+
+
+def test_the_incident_on_both_sides_of_the_change() -> None:
+    """speculators' spelling loses its decoder layer before 0.5.12 and loads since; all silently."""
+    for version in VERSIONS:
+        answer = answers(version)["speculators-flat"]
+        seen = conformance.real_sets(answer)
+        lost = {key for key in seen.lost if key.startswith("layers.0.")}
+        assert (seen.outcome, answer["log"]) == ("loads", [])
+        old = tuple(map(int, version.split("."))) < (0, 5, 12)
+        assert len(lost) == (10 if old else 0), version
+        assert len(seen.missing) == (7 if old else 0), version
+
+
+@pytest.mark.parametrize("version", [VERSIONS[0], VERSIONS[-1]])
+def test_without_values_the_answer_is_the_same(version: str) -> None:
+    """Large checkpoints are loaded on the meta device; here that is held against real memory."""
+    some = [case for case in cases(version) if not case.name.startswith("mutation")]
+    shapes_only = conformance.traced(version, some, values=False)
+    for case in some:
+        answer = shapes_only[case.name]
+        if answer["unsupported"]:
+            continue
+        mine, other = conformance.real_sets(answer), real(version, case.name)
+        assert not mine.differences(other), case.name
+    unsupported = [name for name, answer in shapes_only.items() if answer["unsupported"]]
+    assert len(unsupported) <= len(some) // 4, unsupported
+
+
+@pytest.mark.parametrize("name", ["target", "speculators", "specforge"])
+def test_the_kept_drafts_are_what_the_writers_write(name: str) -> None:
+    """The files in data/drafts, byte for byte, from the script that is said to make them."""
+    _need("writers")
+    written = checkpoints.written_drafts(checkpoints.KEPT_DRAFTS)
+    for file in sorted((checkpoints.DRAFTS / name).iterdir()):
+        assert (written / name / file.name).read_bytes() == file.read_bytes(), file.name
