@@ -1,0 +1,69 @@
+"""The shipped notebooks: kept without outputs, relative, readable, and they run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench.export.report import report
+
+from .conftest import ROOT
+
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+
+def cells(path: Path, kind: str) -> list[dict[str, Any]]:
+    return [c for c in json.loads(path.read_text())["cells"] if c["cell_type"] == kind]
+
+
+def test_there_is_one() -> None:
+    assert NOTEBOOKS
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_kept_without_outputs(path: Path) -> None:
+    notebook = json.loads(path.read_text())
+    assert "widgets" not in notebook["metadata"]
+    for cell in cells(path, "code"):
+        assert cell["outputs"] == []
+        assert cell["execution_count"] is None
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_reads_like_a_page(path: Path) -> None:
+    first = cells(path, "markdown")[0]
+    assert "".join(first["source"]).startswith("# ")
+    kinds = [cell["cell_type"] for cell in json.loads(path.read_text())["cells"]]
+    assert kinds[0] == "markdown"
+    runs = "".join(kind[0] for kind in kinds).split("m")
+    assert max(map(len, runs)) <= 2  # no long stretch of code without a sentence
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_names_no_path_of_a_machine(path: Path) -> None:
+    text = path.read_text()
+    for start in ("/home/", "/root/", "/work/", "/tmp/", "/Users/", "~/"):
+        assert start not in text
+
+
+def test_the_keys_are_found_lost_and_mended(tmp_path: Path) -> None:
+    """Of the exported page: each verdict of the story, in its order."""
+    page = report(ROOT / "notebooks" / "02_keys.ipynb", tmp_path / "keys.html").read_text()
+    story = (
+        "refuses this config",
+        "All 16 keys load in sglang 0.5.14",
+        "10 of 16 keys",
+        "midlayer.",
+        "All 16 keys load in sglang 0.5.11",
+        "Cannot tell",
+        "d2t holds target ids",
+        "All 15 keys load in sglang 0.5.11",
+    )
+    at = page.index("<main>")
+    for said in story:
+        at = page.index(said, at) + 1
+    assert "<title>Where did the weights go?</title>" in page
+    assert page.count("data-wb-mount") == 6 + page.count("[data-wb-mount]")
