@@ -24,17 +24,18 @@ COLUMNS = ("loaded", "lost", "mismatched", "resized", "missing", "partial")
 HEAD = """\
 # Profiles against real loaders
 
-Made by `make tables`; do not edit. Each checkpoint is loaded by the real model class of that SGLang release, in an
-environment of its own (tests/engines/environments.py), and watched (workbench/engines/tracer). The profile of
-the release answers for the same checkpoint from names, shapes and config alone. The two are compared name by
-name, not only in number: which keys reach the model, which are lost (dropped or skipped on purpose: watching
-cannot tell these apart), at which the loader raises, which are cut or filled up to fit without a word, which
-parameters nothing writes, which are written in part and to which share, and which parameters there are at all.
+Made by `make tables`; do not edit. Each checkpoint is loaded by the real model class of that SGLang release,
+in an environment of its own (tests/engines/environments.py), and watched (workbench/engines/tracer). The
+profile of the release answers for the same checkpoint from names, shapes and config alone. The two are
+compared name by name, not only in number: which keys reach the model, which are lost (dropped or skipped on
+purpose: watching cannot tell these apart), at which the loader raises, which are cut or filled up to fit
+without a word, which parameters nothing writes, which are written in part and to which share, and which
+parameters there are at all.
 
-What this does not show: the releases ran on a CPU with torch {torch}, not the torch they pin, on one rank, with
-stand-ins for the GPU packages (nothing of them is called while loading). Layers take their share of a tensor as
-they do on a GPU. What fills parameters after loading (the target's embedding) is not run; parameters shared so
-count as missing here, in both.
+What this does not show: the releases ran on a CPU with torch {torch}, not the torch they pin, on one rank,
+with stand-ins for the GPU packages (nothing of them is called while loading). Layers take their share of a
+tensor as they do on a GPU. What fills parameters after loading (the target's embedding) is not run;
+parameters filled so count as missing here, in both.
 
 Numbers are profile/real, one number where both agree. "lost" counts dropped and ignored keys.
 """
