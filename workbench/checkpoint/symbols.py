@@ -26,22 +26,17 @@ def symbolic(
     """
     special = tuple(special)
     for group in groups:
-        pattern = np.full(group.index.shape, -1, dtype=np.int64)
-        for value in special:
-            pattern[group.index == value] = value
-        for fixed, rows in _by_row(pattern):
-            numbers = (SYMBOL + c if value < 0 else value for c, value in enumerate(fixed))
+        # Which special value, if any, stands in each column: one small number a tensor.
+        code = np.zeros(len(group), dtype=np.int64)
+        for column in group.index.T:
+            code *= len(special) + 1
+            for n, value in enumerate(special):
+                code += (n + 1) * (column == value)
+        for value in np.flatnonzero(np.bincount(code)).tolist():
+            rows = np.flatnonzero(code == value)
+            first = group.index[rows[0]].tolist()
+            numbers = (n if n in special else SYMBOL + c for c, n in enumerate(first))
             yield group.take(rows), group.template.format(*numbers)
-
-
-def _by_row(pattern: Rows) -> Iterator[tuple[list[int], Rows]]:
-    """Yield each distinct row and where it stands."""
-    if not pattern.shape[1] or (pattern == pattern[0]).all():
-        yield pattern[0].tolist(), np.arange(len(pattern))
-        return
-    rows, inverse = np.unique(pattern, axis=0, return_inverse=True)
-    for number, row in enumerate(rows.tolist()):
-        yield row, np.flatnonzero(inverse.ravel() == number)
 
 
 def concrete(name: str, group: TensorGroup) -> tuple[str, Rows]:

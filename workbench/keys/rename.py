@@ -105,8 +105,8 @@ def _search(groups: Groups, before: LoadOutcome, resolve: Resolve, fuses: Fuses)
 def _spellings(outcome: LoadOutcome) -> list[Gap]:
     """Return the gaps under each name that may reach them: loaders put their own prefix before keys.
 
-    Where the prefix cannot be seen from a key that loads, ``model.`` is supposed; a wrong supposition
-    fails in the proof.
+    Where the prefix cannot be seen from a key that loads, ``model.`` is supposed, unless a lost key
+    refutes that; a wrong supposition fails in the proof.
     """
     prefix = _loader_prefix(outcome) or "model."
     gaps = [gap for gap in outcome.gaps if gap.shape is not None]
@@ -115,7 +115,8 @@ def _spellings(outcome: LoadOutcome) -> list[Gap]:
         for gap in gaps
         if gap.template.startswith(prefix)
     ]
-    return gaps + short
+    lost = {group.template for group in _lost(outcome)}
+    return gaps if any(gap.template in lost for gap in short) else gaps + short
 
 
 def _loader_prefix(outcome: LoadOutcome) -> str:
@@ -133,8 +134,10 @@ def _longer(level: list[_Steps], lost: Groups, gaps: list[Gap]) -> list[_Steps]:
     longer: dict[_Steps, None] = {}
     for steps in level:
         moved = _moved(lost, steps)
+        least = _score(steps, lost, gaps)
         for step in _candidates(moved, _open(gaps, moved)):
-            longer[(*steps, step)] = None
+            if _score((*steps, step), lost, gaps) > least:
+                longer[(*steps, step)] = None
     ranked = sorted(longer, key=lambda steps: -_score(steps, lost, gaps))
     return ranked[: 2 * WIDTH]
 
@@ -433,13 +436,17 @@ def _fused(table: TensorTable, gaps: Sequence[Gap]) -> tuple[TensorTable, Fuses]
 def _choose(found: list[Rename]) -> tuple[Rename, ...]:
     """Order the proposals, proved first, and mark the only proved one as the one to apply."""
     proved = [rename for rename in found if rename.proved]
-    partly = sorted((r for r in found if not r.proved), key=lambda r: -r.renamed)
+    partly = sorted((r for r in found if not r.proved), key=_leaves)
     if len(proved) == 1:
         proved = [dataclasses.replace(proved[0], chosen=True)]
         partly = []
     elif len(proved) > 1:
         partly = []
     elif partly:
-        most = partly[0].renamed
-        partly = [rename for rename in partly if rename.renamed == most]
+        partly = [rename for rename in partly if _leaves(rename) == _leaves(partly[0])]
     return tuple((proved + partly)[:SHOWN])
+
+
+def _leaves(rename: Rename) -> tuple[int, int]:
+    """Return how much a partial proof leaves undone, and how many steps it takes."""
+    return len(rename.leaves_keys) + len(rename.leaves_parameters), len(rename.steps)
