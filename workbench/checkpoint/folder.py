@@ -83,11 +83,11 @@ class LocalFolder:
 
     def names(self) -> list[str]:
         """Return the names of everything that is not a folder, sorted."""
-        return [entry.name for entry in self._entries() if not entry.is_dir()]
+        return [entry.name for entry in self._entries() if not _is_folder(entry)]
 
     def subfolders(self) -> list[str]:
         """Return the names of the folders inside."""
-        return [entry.name for entry in self._entries() if entry.is_dir()]
+        return [entry.name for entry in self._entries() if _is_folder(entry)]
 
     def exists(self, name: str) -> bool:
         """Whether there is such a file, a broken link included."""
@@ -114,6 +114,13 @@ class LocalFolder:
                 next_step="Give the folder that it leads to, or put a copy in place of the link.",
             )
         return LocalFile(path, name)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads to itself
+        return False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,585 @@
+"""`open_checkpoint` on every kind of place, whole and broken."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from workbench.checkpoint.open import Checkpoint, open_checkpoint
+from workbench.errors import CheckpointError
+
+CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4}
+
+
+def weights(seed: int = 0) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        "embed.weight": torch.randn(6, 4, generator=generator),
+        "layers.0.w": torch.randn(4, 4, generator=generator).bfloat16(),
+        "layers.1.w": torch.randn(4, 4, generator=generator).half(),
+        "d2t": torch.arange(6),
+        "mask": torch.tensor([True, False, True]),
+        "scalar": torch.tensor(1.5),
+        "empty": torch.zeros(0, 3),
+    }
+
+
+def write_single(folder: Path, name: str = "model.safetensors") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(weights(), folder / name, metadata={"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    return folder
+
+
+def write_sharded(folder: Path, index: bool = True, ending: str = ".safetensors") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = weights()
+    names = list(tensors)
+    weight_map = {}
+    for part, held in enumerate((names[:3], names[3:]), start=1):
+        file = f"model-{part:05d}-of-00002{ending}"
+        chosen = {name: tensors[name] for name in held}
+        if ending == ".safetensors":
+            save_file(chosen, folder / file, metadata={"format": "pt"})
+        else:
+            torch.save(chosen, folder / file)
+        weight_map |= dict.fromkeys(held, file)
+    if index:
+        base = "model.safetensors" if ending == ".safetensors" else "pytorch_model.bin"
+        text = json.dumps({"metadata": {"total_size": 1}, "weight_map": weight_map}, indent=2)
+        (folder / f"{base}.index.json").write_text(text)
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    return folder
+
+
+def edit_index(folder: Path, change: Callable[[dict[str, str]], None]) -> None:
+    path = folder / "model.safetensors.index.json"
+    index = json.loads(path.read_text())
+    change(index["weight_map"])
+    path.write_text(json.dumps(index, indent=2))
+
+
+def assert_whole(checkpoint: Checkpoint) -> None:
+    expected = weights()
+    assert set(checkpoint.names) == set(expected) == set(checkpoint)
+    assert len(checkpoint) == len(expected)
+    for name, tensor in expected.items():
+        assert name in checkpoint
+        assert checkpoint[name].shape == tuple(tensor.shape)
+        read = checkpoint.tensor(name)
+        assert read.dtype == tensor.dtype
+        assert torch.equal(read, tensor)
+    assert torch.equal(
+        checkpoint.tensor("embed.weight", slice(1, 3)), expected["embed.weight"][1:3]
+    )
+    index = (slice(4, None), [0, 2])
+    assert torch.equal(checkpoint.tensor("embed.weight", index), expected["embed.weight"][index])
+    assert checkpoint.tensor("embed.weight", (5, 3)).item() == expected["embed.weight"][5, 3].item()
+    assert checkpoint.numpy("d2t").tolist() == list(range(6))
+
+
+def failure(place: object) -> CheckpointError:
+    with pytest.raises(CheckpointError) as caught:
+        open_checkpoint(place)  # type: ignore[arg-type]
+    assert caught.value.what
+    return caught.value
+
+
+# --- places ----------------------------------------------------------------------------------------
+
+
+def test_folder_file_and_index(tmp_path: Path) -> None:
+    single = write_single(tmp_path / "single")
+    sharded = write_sharded(tmp_path / "sharded")
+    loose = write_sharded(tmp_path / "loose", index=False)
+    for place in (
+        single,
+        str(single) + "/",
+        single / "model.safetensors",
+        f"file://{single}",
+        sharded,
+        sharded / "model.safetensors.index.json",
+        loose,
+    ):
+        checkpoint = open_checkpoint(place)
+        assert_whole(checkpoint)
+        assert checkpoint.warnings == ()
+        assert checkpoint.config.architectures == ("LlamaForCausalLM",)
+        assert checkpoint.metadata == {"format": "pt"}
+    assert [Path(file).name for file in open_checkpoint(sharded).files] == [
+        "model-00001-of-00002.safetensors",
+        "model-00002-of-00002.safetensors",
+    ]
+
+
+def test_as_safetensors_loads_it(tmp_path: Path) -> None:
+    file = write_single(tmp_path) / "model.safetensors"
+    checkpoint = open_checkpoint(file)
+    for name, tensor in load_file(file).items():
+        assert torch.equal(checkpoint.tensor(name), tensor)
+
+
+def test_link_to_a_file_given_by_hand(tmp_path: Path) -> None:
+    write_single(tmp_path / "real")
+    link = tmp_path / "link.safetensors"
+    link.symlink_to(tmp_path / "real" / "model.safetensors")
+    assert_whole(open_checkpoint(link))
+    folder = tmp_path / "folder"
+    folder.symlink_to(tmp_path / "real")
+    assert_whole(open_checkpoint(folder))
+
+
+def test_text(tmp_path: Path) -> None:
+    text = repr(open_checkpoint(write_sharded(tmp_path)))
+    assert "7 tensors" in text
+    assert "2 safetensors files" in text
+    assert "LlamaForCausalLM" in text
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    save_file(weights(), bare / "model.safetensors")
+    assert "no config.json" in repr(open_checkpoint(bare))
+    (bare / "config.json").write_text("[1]")
+    assert "JSON list" in repr(open_checkpoint(bare))
+
+
+def test_unknown_tensor_names_the_nearest(tmp_path: Path) -> None:
+    checkpoint = open_checkpoint(write_single(tmp_path))
+    with pytest.raises(CheckpointError, match=r"layers\.0\.w"):
+        checkpoint.tensor("layer.0.w")
+    with pytest.raises(CheckpointError, match="stored shape"):
+        checkpoint.tensor("embed.weight", 99)
+    with pytest.raises(CheckpointError, match="BF16"):
+        checkpoint.numpy("layers.0.w")
+
+
+def test_context_manager_and_collector(tmp_path: Path) -> None:
+    with open_checkpoint(write_single(tmp_path)) as checkpoint:
+        assert_whole(checkpoint)
+    assert gc.isenabled()
+
+
+def test_engines_preferences(tmp_path: Path) -> None:
+    """safetensors before .bin; consolidated files and trainer states are left alone."""
+    folder = write_single(tmp_path)
+    torch.save({"other": torch.ones(1)}, folder / "pytorch_model.bin")
+    torch.save({}, folder / "training_args.bin")
+    save_file({"vendor": torch.ones(1)}, folder / "consolidated.safetensors")
+    checkpoint = open_checkpoint(folder)
+    assert_whole(checkpoint)
+    assert any("pytorch_model.bin" in text for text in checkpoint.warnings)
+    only = tmp_path / "only"
+    only.mkdir()
+    save_file({"vendor": torch.ones(1)}, only / "consolidated.safetensors")
+    assert open_checkpoint(only).names == ["vendor"]
+
+
+def test_import_without_torch() -> None:
+    code = "import workbench.checkpoint.open, sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# --- every dtype -----------------------------------------------------------------------------------
+
+
+def test_narrow_floats(tmp_path: Path) -> None:
+    tensors = {
+        "e4m3": torch.tensor([1.0, -2.5, 448.0]).to(torch.float8_e4m3fn),
+        "e5m2": torch.tensor([1.0, -2.5, 57344.0]).to(torch.float8_e5m2),
+        "e8m0": torch.tensor([1, 127, 254], dtype=torch.uint8).view(torch.float8_e8m0fnu),
+        "u16": torch.tensor([1, 65535], dtype=torch.uint16),
+        "c64": torch.tensor([1 + 2j], dtype=torch.complex64),
+    }
+    save_file(tensors, tmp_path / "m.safetensors")
+    checkpoint = open_checkpoint(tmp_path / "m.safetensors")
+    for name, tensor in tensors.items():
+        read = checkpoint.tensor(name)
+        assert read.dtype == tensor.dtype
+        assert torch.equal(read.view(torch.uint8), tensor.view(torch.uint8))
+
+
+def test_packed_floats_come_as_bytes(tmp_path: Path) -> None:
+    header = {
+        "four": {"dtype": "F4", "shape": [2, 4], "data_offsets": [0, 4]},
+        "six": {"dtype": "F6_E2M3", "shape": [4], "data_offsets": [4, 7]},
+        "odd": {"dtype": "F4", "shape": [2, 3], "data_offsets": [7, 10]},
+    }
+    text = json.dumps(header).encode()
+    data = bytes(range(10))
+    (tmp_path / "m.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data)
+    checkpoint = open_checkpoint(tmp_path / "m.safetensors")
+    assert checkpoint["four"].shape == (2, 4)
+    assert checkpoint.tensor("four").tolist() == [[0, 1], [2, 3]]
+    assert checkpoint.tensor("four", 1).tolist() == [2, 3]
+    assert checkpoint.tensor("six").tolist() == [4, 5, 6]
+    assert checkpoint.tensor("odd").tolist() == [7, 8, 9]
+    assert checkpoint.tensor("odd").dtype == torch.uint8
+
+
+# --- broken folders --------------------------------------------------------------------------------
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    assert "no such file" in failure(tmp_path / "absent").why
+    assert "no files" in failure(tmp_path).why
+    (tmp_path / "checkpoint-10").mkdir()
+    assert "checkpoint-10" in failure(tmp_path).why
+    (tmp_path / "model.gguf").write_bytes(b"GGUF")
+    assert "GGUF" in failure(tmp_path).why
+    assert "GGUF" in failure(tmp_path / "model.gguf").why
+    assert failure("").what
+    assert failure("a\0b").what
+    np.save(tmp_path / "a.npy", np.ones(3))
+    assert "NumPy" in failure(tmp_path / "a.npy").why
+
+
+def test_index_names_absent_shard(tmp_path: Path) -> None:
+    folder = write_sharded(tmp_path)
+    (folder / "model-00002-of-00002.safetensors").unlink()
+    error = failure(folder)
+    assert "model-00002-of-00002.safetensors" in error.what
+    assert "4 of 7 tensors" in error.why
+
+
+def test_part_absent_without_index(tmp_path: Path) -> None:
+    folder = write_sharded(tmp_path, index=False)
+    (folder / "model-00001-of-00002.safetensors").unlink()
+    assert "no part 1" in failure(folder).why
+
+
+def test_index_names_absent_key(tmp_path: Path) -> None:
+    folder = write_sharded(tmp_path)
+    edit_index(folder, lambda m: m.update({"ghost": "model-00001-of-00002.safetensors"}))
+    error = failure(folder)
+    assert "ghost" in error.what
+
+
+def test_index_lacks_a_key(tmp_path: Path) -> None:
+    """Engines load such a key anyway, so it is a warning."""
+    folder = write_sharded(tmp_path)
+    edit_index(folder, lambda m: m.pop("d2t") and None)
+    checkpoint = open_checkpoint(folder)
+    assert_whole(checkpoint)
+    assert "d2t" in checkpoint.warnings[0]
+    assert "warning: " in repr(checkpoint)
+
+
+def test_index_says_another_shard(tmp_path: Path) -> None:
+    folder = write_sharded(tmp_path)
+    edit_index(folder, lambda m: m.update({"d2t": "model-00001-of-00002.safetensors"}))
+    assert "another file" in open_checkpoint(folder).warnings[0]
+
+
+def test_file_outside_the_index(tmp_path: Path) -> None:
+    folder = write_sharded(tmp_path)
+    save_file({"stray": torch.ones(1)}, folder / "stray.safetensors")
+    checkpoint = open_checkpoint(folder)
+    assert_whole(checkpoint)
+    assert "stray.safetensors" in checkpoint.warnings[0]
+
+
+def test_duplicate_across_shards(tmp_path: Path) -> None:
+    folder = write_sharded(tmp_path, index=False)
+    save_file({"d2t": torch.ones(1)}, folder / "extra.safetensors")
+    error = failure(folder)
+    assert "'d2t' is in two files" in error.what
+    assert "extra.safetensors" in error.what
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../evil.safetensors", "/etc/passwd", "a/../../b.safetensors", "..", "", "a\\b", "a\0b"],
+)
+def test_index_leads_out(name: str, tmp_path: Path) -> None:
+    folder = write_sharded(tmp_path / "model")
+    save_file({"d2t": torch.ones(1)}, tmp_path / "evil.safetensors")
+    edit_index(folder, lambda m: m.update({"d2t": name}))
+    assert "not inside its folder" in failure(folder).what
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "empty"),
+        ("{}", "weight_map"),
+        ('{"weight_map": {}}', "names no tensors"),
+        ('{"weight_map": []}', "not an index"),
+        ('{"weight_map": {"a": 1}}', "not an index"),
+        ('{"weight_map": {"a": {"b": "c"}}}', "not an index"),
+        ('{"weight_map": {"a": "b"', "not an index"),
+        ("version https://git-lfs.github.com/spec/v1\n", "Git LFS"),
+        ("<html></html>", "web page"),
+        ("[" * 100_000, "not an index"),
+        ('{"weight_map": {"a": "x", "b": ["c", "d"]}}', "not an index"),
+    ],
+)
+def test_broken_index(text: str, expected: str, tmp_path: Path) -> None:
+    folder = write_sharded(tmp_path)
+    (folder / "model.safetensors.index.json").write_text(text)
+    assert expected in str(failure(folder))
+
+
+def test_index_in_any_writing(tmp_path: Path) -> None:
+    folder = write_sharded(tmp_path)
+    path = folder / "model.safetensors.index.json"
+    index = json.loads(path.read_text())
+    for text in (
+        json.dumps(index),
+        json.dumps(index, separators=(",", ":")),
+        json.dumps(index, indent=4).replace('": "', '" :\t"'),
+        json.dumps({"weight_map": index["weight_map"]}),
+        json.dumps(index).replace("d2t", "d\\u0032t"),
+    ):
+        path.write_text(text)
+        assert open_checkpoint(folder).warnings == ()
+    twice = '"d2t": "model-00001-of-00002.safetensors", "d2t"'
+    path.write_text(json.dumps(index).replace('"d2t"', twice))
+    assert "more than once" in open_checkpoint(folder).warnings[0]
+
+
+def test_index_with_hundreds_of_thousands_of_entries(tmp_path: Path) -> None:
+    folder = write_sharded(tmp_path)
+    shard = "model-00001-of-00002.safetensors"
+    edit_index(folder, lambda m: m.update({f"ghost.{i}": shard for i in range(300_000)}))
+    assert "300,000 tensors" in failure(folder).what
+
+
+def test_links(tmp_path: Path) -> None:
+    outside = write_single(tmp_path / "outside") / "model.safetensors"
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "model.safetensors").symlink_to(outside)
+    error = failure(folder)
+    assert "leads out" in error.what
+    assert str(outside) in error.why
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors").symlink_to("nowhere")
+    assert "cannot read" in failure(folder).what
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors").symlink_to("model.safetensors")
+    assert "cannot read" in failure(folder).what
+    (folder / "model.safetensors").unlink()
+    write_single(folder / "inner")
+    (folder / "model.safetensors").symlink_to("inner/model.safetensors")
+    assert_whole(open_checkpoint(folder))
+    (folder / "config.json").symlink_to("/etc/passwd")
+    with pytest.raises(CheckpointError, match="leads out"):
+        _ = open_checkpoint(folder).config
+
+
+def test_what_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "model.safetensors")
+    assert "FIFO" in failure(tmp_path / "model.safetensors").why
+    assert "FIFO" in failure(tmp_path).why
+    assert "device" in failure("/dev/null").why
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "s.bin"))
+        assert "socket" in failure(tmp_path / "s.bin").why
+    folder = tmp_path / "sharded"
+    write_sharded(folder)
+    (folder / "model-00001-of-00002.safetensors").unlink()
+    (folder / "model-00001-of-00002.safetensors").mkdir()
+    assert "directory" in failure(folder).why
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_permission(tmp_path: Path) -> None:
+    file = write_single(tmp_path) / "model.safetensors"
+    file.chmod(0)
+    assert "ermission" in failure(file).why
+    assert "ermission" in failure(tmp_path).why
+
+
+# --- Hub ids and the cache -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Hugging Face cache with org/name: two revisions, snapshots of links into blobs."""
+    root = tmp_path / "hub"
+    monkeypatch.setenv("HF_HUB_CACHE", str(root))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    repo = root / "models--org--name"
+    for commit, write in (("a" * 40, write_sharded), ("b" * 40, write_single)):
+        real = write(tmp_path / commit)
+        snapshot = repo / "snapshots" / commit
+        snapshot.mkdir(parents=True)
+        (repo / "blobs").mkdir(exist_ok=True)
+        for file in real.iterdir():
+            blob = repo / "blobs" / f"{commit[:3]}{file.name.replace('.', '')}"
+            file.rename(blob)
+            (snapshot / file.name).symlink_to(os.path.relpath(blob, snapshot))
+    (repo / "refs" / "pr").mkdir(parents=True)
+    (repo / "refs" / "main").write_text("a" * 40)
+    (repo / "refs" / "pr" / "1").write_text("b" * 40)
+    return root
+
+
+def test_cache(cache: Path) -> None:
+    repo = cache / "models--org--name"
+    for place in ("org/name", "org/name@main", repo, repo / "snapshots" / ("a" * 40)):
+        checkpoint = open_checkpoint(place)
+        assert_whole(checkpoint)
+        assert len(checkpoint.files) == 2
+        assert checkpoint.config.model_type == "llama"
+    for revision in ("b" * 40, "b" * 8, "pr/1"):
+        assert len(open_checkpoint(f"org/name@{revision}").files) == 1
+
+
+def test_not_in_the_cache(cache: Path) -> None:
+    for place in ("org/other", "org/name@v2"):
+        error = failure(place)
+        assert "HF_HUB_OFFLINE" in error.why
+        assert "not in the local cache" in error.what
+    for place in ("org/name@../../x", "org", "a/b/c", "../x/y", "/org/name"):
+        assert "no such file" in failure(place).why
+
+
+def test_incomplete_snapshot(cache: Path) -> None:
+    snapshot = cache / "models--org--name" / "snapshots" / ("b" * 40)
+    (snapshot / "model.safetensors").unlink()
+    assert "found no checkpoint" in failure("org/name@" + "b" * 40).what
+
+
+def test_cache_link_into_another_model(cache: Path, tmp_path: Path) -> None:
+    snapshot = cache / "models--org--name" / "snapshots" / ("b" * 40)
+    other = cache / "models--org--other" / "blobs"
+    other.mkdir(parents=True)
+    save_file(weights(), other / "x")
+    (snapshot / "model.safetensors").unlink()
+    (snapshot / "model.safetensors").symlink_to(other / "x")
+    assert "leads out" in failure(snapshot).what
+
+
+# --- remote ----------------------------------------------------------------------------------------
+
+
+class _Files(BaseHTTPRequestHandler):
+    """Serves a folder, with ranges or without; notes how many bytes were sent."""
+
+    root: Path
+    ranges = True
+    sent = 0
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_HEAD(self) -> None:
+        self.answer(body=False)
+
+    def do_GET(self) -> None:
+        self.answer(body=True)
+
+    def answer(self, body: bool) -> None:
+        path = self.root / self.path.lstrip("/").partition("?")[0]
+        if not path.is_file():
+            self.send_error(404)
+            return
+        data = path.read_bytes()
+        asked = self.headers.get("Range")
+        if self.ranges and asked:
+            first, last = asked.removeprefix("bytes=").split("-")
+            part = data[int(first) : int(last or len(data)) + 1]
+            self.send_response(206)
+            self.send_header(
+                "Content-Range", f"bytes {first}-{int(first) + len(part) - 1}/{len(data)}"
+            )
+        else:
+            part = data
+            self.send_response(200)
+        if self.ranges:
+            self.send_header("Accept-Ranges", "bytes")
+        self.send_header("Content-Length", str(len(part)))
+        self.end_headers()
+        if body:
+            type(self).sent += len(part)
+            self.wfile.write(part)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[tuple[str, type[_Files]]]:
+    handler = type("Handler", (_Files,), {"root": tmp_path, "sent": 0})
+    http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=http.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{http.server_port}", handler
+    http.shutdown()
+    http.server_close()
+    thread.join()
+
+
+def test_http(server: tuple[str, type[_Files]], tmp_path: Path) -> None:
+    address, _ = server
+    write_single(tmp_path / "single")
+    write_sharded(tmp_path / "sharded")
+    for place in (
+        f"{address}/single/model.safetensors",
+        f"{address}/single",
+        f"{address}/sharded/",
+        f"{address}/sharded/model.safetensors.index.json",
+    ):
+        checkpoint = open_checkpoint(place)
+        assert_whole(checkpoint)
+        assert checkpoint.config.model_type == "llama"
+        assert checkpoint.files[0].startswith(address)
+
+
+def test_http_reads_ranges_only(server: tuple[str, type[_Files]], tmp_path: Path) -> None:
+    address, handler = server
+    save_file({"a": torch.zeros(4096, 1024), "b": torch.ones(2)}, tmp_path / "m.safetensors")
+    checkpoint = open_checkpoint(f"{address}/m.safetensors")
+    assert handler.sent <= 1 << 16
+    handler.sent = 0
+    assert checkpoint.tensor("a", slice(2, 4)).shape == (2, 1024)
+    assert handler.sent == 2 * 1024 * 4
+
+
+def test_http_broken(server: tuple[str, type[_Files]], tmp_path: Path) -> None:
+    address, handler = server
+    assert "no such file" in failure(f"{address}/absent.safetensors").why
+    assert "found no checkpoint" in failure(f"{address}/nowhere").what
+    (tmp_path / "page.safetensors").write_text("<html>401</html>")
+    assert "web page" in failure(f"{address}/page.safetensors").why
+    write_single(tmp_path / "single")
+    handler.ranges = False
+    small = open_checkpoint(f"{address}/single/model.safetensors")  # comes whole
+    with pytest.raises(CheckpointError, match="range"):
+        small.tensor("d2t")
+    save_file({"a": torch.zeros(1 << 20)}, tmp_path / "large.safetensors")
+    assert "range" in str(failure(f"{address}/large.safetensors"))
+    torch.save(weights(), tmp_path / "w.pt")
+    handler.ranges = True
+    assert "another machine" in failure(f"{address}/w.pt").what
+    assert failure("http://127.0.0.1:1/m.safetensors").next_step
+    assert failure("nosuch://x/m.safetensors").next_step
+
+
+def test_memory_filesystem(tmp_path: Path) -> None:
+    import fsspec
+
+    memory = fsspec.filesystem("memory")
+    for folder in (write_single(tmp_path / "single"), write_sharded(tmp_path / "sharded")):
+        for file in folder.iterdir():
+            memory.pipe(f"/wb/{folder.name}/{file.name}", file.read_bytes())
+    for place in (
+        "memory://wb/single",
+        "memory://wb/sharded",
+        "memory://wb/single/model.safetensors",
+    ):
+        checkpoint = open_checkpoint(place)
+        assert_whole(checkpoint)
+        assert checkpoint.config.model_type == "llama"
+    assert "found no checkpoint" in failure("memory://wb").what
+    assert failure("memory://absent").what
