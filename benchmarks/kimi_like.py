@@ -195,8 +195,24 @@ def config(shape: Shape) -> dict[str, object]:
         "architectures": ["KimiK25ForConditionalGeneration"],
         "model_type": "kimi_k25",
         "text_config": text,
-        "vision_config": vision,
+        "vision_config": vision | _plain_vision(shape),
         "tie_word_embeddings": False,
+    }
+
+
+def _plain_vision(shape: Shape) -> dict[str, int]:
+    """Return the fields that SGLang builds the vision tower from.
+
+    Kimi-K2.5's own file has the ``vt_`` names alone, and the plain names' defaults happen to fit it; a tower
+    of another size must say so, or the real class would not take its tensors.
+    """
+    if shape == Shape():
+        return {}
+    return {
+        "hidden_size": shape.vision_hidden,
+        "intermediate_size": shape.vision_intermediate,
+        "num_hidden_layers": shape.vision_layers,
+        "num_attention_heads": shape.vision_heads,
     }
 
 

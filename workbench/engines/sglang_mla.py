@@ -13,6 +13,7 @@ from workbench.engines.families import ONCE, Blueprint, mla, mlp, whole
 from workbench.engines.profile import Model, NotCovered, Profile, Refused, Route, indices
 from workbench.engines.sglang_eagle3 import DRAFT_IDS, EMBED, HEAD, TRAINING, UNNORMED
 from workbench.engines.sglang_parts import (
+    MISMATCH,
     cut_to_share,
     flag,
     place_in,
@@ -171,6 +172,7 @@ class Mla:
             notes={
                 "unknown": f"{self.place('warning')}: Eagle3 MLA: skipping unexpected weight",
                 "missing": f"{self.place('load_weights')}: what was not written is never asked",
+                "mismatch": MISMATCH,
                 "joint": self.place("joint"),
                 "renames": self.place("rename"),
                 "embed": f"{self.place('set_embed')}",
