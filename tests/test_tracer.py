@@ -242,6 +242,7 @@ def test_an_exception_after_the_last_key_blames_nobody(meta: bool) -> None:
     seen = run(load, {"a": torch.ones(4), "b": torch.ones(4)}, meta)
     assert seen["error"]["key"] is None
     assert "something is wrong" in seen["error"]["message"]
+    assert "something is wrong" in seen["unexplained"]
     assert seen["mismatched"] == {}
     assert list(seen["writes"]) == ["a", "b"]
 

@@ -43,6 +43,8 @@ class Sets:
         a resized key went to are left out.
     parameters
         All parameters with their shapes.
+    unexplained
+        The loader raised after it had taken all keys, and a profile may well blame some of those lost.
     """
 
     outcome: str
@@ -53,6 +55,7 @@ class Sets:
     missing: frozenset[str] = frozenset()
     partial: frozenset[tuple[str, float]] = frozenset()
     parameters: frozenset[tuple[str, tuple[int, ...]]] = frozenset()
+    unexplained: bool = False
     why: str = ""
 
     def differences(self, real: Sets) -> list[str]:
@@ -64,6 +67,8 @@ class Sets:
             return [said]
         if self.outcome == "refused":
             return []
+        if real.unexplained:
+            return self._blameless().differences(real._blameless())
         found = []
         for field in dataclasses.fields(self):
             mine, other = getattr(self, field.name), getattr(real, field.name)
@@ -71,6 +76,10 @@ class Sets:
                 only, lacking = sorted(mine - other)[:6], sorted(other - mine)[:6]
                 found.append(f"{field.name}: only profile {only}, only real {lacking}")
         return found
+
+    def _blameless(self) -> Sets:
+        lost = self.lost | self.mismatched
+        return dataclasses.replace(self, lost=lost, mismatched=frozenset(), unexplained=False)
 
 
 def traced(
@@ -116,6 +125,7 @@ def real_sets(answer: dict[str, Any]) -> Sets:
         missing=frozenset(name for name, part in shares.items() if part == 0),
         partial=frozenset((name, part) for name, part in shares.items() if 0 < part < 1),
         parameters=frozenset((n, tuple(p["shape"])) for n, p in answer["parameters"].items()),
+        unexplained=bool(answer["unexplained"]),
         why=f"{error['key']}: {error['message']} ({error['place']})" if error else "",
     )
 

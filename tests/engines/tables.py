@@ -1,7 +1,7 @@
 """Write docs/conformance.md: the profiles of SGLang against its real loader, checkpoint by checkpoint.
 
-``python -m tests.engines.tables [--mutations N] [VERSION ...]``; ``make tables`` calls it without options. Exit
-status 1: profile and real loader differ somewhere; the file is written all the same and says where.
+``python -m tests.engines.tables [--mutations N] [VERSION ...]``; ``make tables`` calls it without options.
+Exit status 1: profile and real loader differ somewhere; the file is written all the same and says where.
 """
 
 from __future__ import annotations

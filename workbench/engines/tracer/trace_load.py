@@ -473,6 +473,7 @@ class Transformers:
             "mismatched": {
                 key: wrong.get(place, wrong.get(key, "")) for place, key in stuck.items()
             },
+            "unexplained": None,
             "misfit_parameters": stuck,
             "parameters": {
                 name: {"shape": list(p.shape), "dtype": str(p.dtype).removeprefix("torch.")}
@@ -525,6 +526,7 @@ def run(engine: Any, name: str, job: dict[str, Any]) -> dict[str, Any]:
         "error": None,
         "stored": [],
         "mismatched": {},
+        "unexplained": None,
         "misfit_parameters": {},
         "parameters": {},
         "aliases": {},

@@ -500,70 +500,99 @@ def watch_load(
         the loader got as far as choosing one), ``parameters`` (name -> shape, dtype), ``aliases`` (other
         names of shared parameters), ``writes`` (key -> parameters), ``resized`` (key -> how much of it was
         taken, where that is more or less than it holds), ``attributes`` (keys kept outside parameters),
-        ``unreached_or_dropped``, ``written`` (parameter -> share, 0 to 1), ``log``, ``notes``, and
+        ``unreached_or_dropped``, ``written`` (parameter -> share, 0 to 1), ``log``, ``notes``,
+        ``unexplained`` (None, or an exception in the last attempt that no single key accounts for) and
         ``unsupported`` (None, or why this says nothing about the loader). All but ``error`` and the
         ``mismatched`` pair are as if the keys in ``mismatched`` were absent.
     """
-    start: Callable[..., Any] = load or (lambda model, named: model.load_weights(named))  # type: ignore[operator]
-    without: dict[str, str] = {}
-    stuck: dict[str, str] = {}
-    first: dict[str, Any] | None = None
-    log = LogLines()
-    notes: list[str] = []
-    unsupported: str | None = None
-    guess: tuple[str, str] | None = None  # a key that was blamed without proof, and for what
-    final = False
-    while True:
-        model = make_model()
-        watch = Watch(model)
-        feed = _Feed(watch, tensors(model), without)
-        error: Exception | None = None
-        with log.collecting(), threads_inline():
-            try:
-                with watch:
-                    start(model, feed)
-            except Exception as raised:
-                error = raised
-        if error is None or final:
-            break
-        if needs_values(error):
-            unsupported = f"the loader asks for values, and here are only shapes: {shorten(error)}"
-            break
+    attempts = _Attempts(make_model, tensors, load, most_errors)
+    while not attempts.done():
+        pass
+    return attempts.report()
+
+
+class _Attempts:
+    """Load again and again, each time without the keys that the loader stumbled over before."""
+
+    def __init__(
+        self,
+        make_model: Callable[[], torch.nn.Module],
+        tensors: Callable[[torch.nn.Module], Named],
+        load: Callable[[torch.nn.Module, Named], Any] | None,
+        most_errors: int,
+    ) -> None:
+        self.make_model = make_model
+        self.tensors = tensors
+        self.load: Callable[..., Any] = load or _load_weights
+        self.most_errors = most_errors
+        self.log = LogLines()
+        self.first: dict[str, Any] | None = None
+        self.without: dict[str, str] = {}
+        self.misfits: dict[str, str] = {}
+        self.unsupported: str | None = None
+        self.unexplained: str | None = None
+        self.guess: tuple[str, str] | None = (
+            None  # a key that was blamed without proof, and for what
+        )
+        self.watch: Watch
+        self.feed: _Feed
+
+    def done(self) -> bool:
+        """Load once; return whether that was the last time."""
+        model = self.make_model()
+        self.watch = Watch(model)
+        self.feed = _Feed(self.watch, self.tensors(model), self.without)
+        try:
+            with self.log.collecting(), threads_inline(), self.watch:
+                self.load(model, self.feed)
+        except Exception as error:
+            return self.unexplained is not None or self._failed(error)
+        return True
+
+    def _failed(self, error: Exception) -> bool:
+        """Find out what the loader stumbled over; return whether to stop."""
         message, place = shorten(error), place_of(error)
-        if guess is not None and guess[1] == f"{message} {place}":
-            # The same again without that key: it was not to blame. Take it back, and let it be.
-            del without[guess[0]]
-            if first is not None and first["key"] == guess[0]:
-                first["key"] = None
-            notes.append(f"loading ends with an exception that no single key explains: {message}")
-            final = True
-            continue
-        key, proven = _blame(error, feed, watch)
-        if first is None:
-            first = {"key": key, "message": message, "place": place}
-        if key is None or len(without) >= most_errors:
-            notes.append(
-                f"loading stops with an exception, and not all causes are named: {message}"
-            )
-            break
-        without[key] = message
-        guess = None if proven else (key, f"{message} {place}")
-        parameter = _parameter_in_frames(error, watch)
+        if needs_values(error):
+            self.unsupported = f"the loader asks for values, and here are only shapes: {message}"
+            return True
+        said = f"{message} {place}"
+        if self.guess is not None and self.guess[1] == said:
+            # The same again without that key: it was not to blame. Once more with it, and no further.
+            del self.without[self.guess[0]]
+            if self.first is not None and self.first["key"] == self.guess[0]:
+                self.first["key"] = None
+            self.unexplained = message
+            return False
+        key, proven = _blame(error, self.feed, self.watch)
+        if self.first is None:
+            self.first = {"key": key, "message": message, "place": place}
+        if key is None or len(self.without) >= self.most_errors:
+            self.unexplained = message
+            return True
+        self.without[key] = message
+        self.guess = None if proven else (key, said)
+        parameter = _parameter_in_frames(error, self.watch)
         if parameter is not None:
-            stuck[parameter] = key
-        del error, watch, model, feed  # the exception holds the frames, and they hold the model
-    report = watch.report()
-    rest = [key for key in feed.rest() if key not in without]
-    report["unreached_or_dropped"] += rest
-    report["notes"] = list(dict.fromkeys([*notes, *report["notes"]]))
-    report.update(
-        error=first,
-        mismatched=without,
-        misfit_parameters=stuck,
-        log=log.lines,
-        unsupported=unsupported,
-    )
-    return report
+            self.misfits[parameter] = key
+        return False
+
+    def report(self) -> dict[str, Any]:
+        """Return what the last attempt did, and what stopped those before."""
+        report = self.watch.report()
+        report["unreached_or_dropped"] += [k for k in self.feed.rest() if k not in self.without]
+        report.update(
+            error=self.first,
+            mismatched=self.without,
+            misfit_parameters=self.misfits,
+            unexplained=self.unexplained,
+            unsupported=self.unsupported,
+            log=self.log.lines,
+        )
+        return report
+
+
+def _load_weights(model: Any, named: Named) -> None:
+    model.load_weights(named)
 
 
 class _Feed:
