@@ -32,7 +32,7 @@ from workbench.checkpoint.folder import (
 from workbench.checkpoint.records import TensorInfo, TensorTable
 from workbench.checkpoint.safetensors import Specs, join_headers, read_header
 from workbench.checkpoint.sources import Source, looks_like
-from workbench.checkpoint.values import as_numpy, as_torch, read_units
+from workbench.checkpoint.values import as_torch, check_numpy, read_units
 from workbench.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -188,10 +188,10 @@ class Checkpoint:
             There is no such tensor, or numpy has no such type (BF16, 8-bit floats).
         """
         info = self[name]
+        check_numpy(info)
         if info.shard in self._torch_files:
-            return as_numpy(info, self._torch_files[info.shard].tensor(name, index).numpy())
-        units = read_units(self._sources[info.shard], info, index)
-        return as_numpy(info, units)
+            return self._torch_files[info.shard].tensor(name, index).numpy()
+        return read_units(self._sources[info.shard], info, index)
 
     def __enter__(self) -> Self:
         return self

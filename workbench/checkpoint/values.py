@@ -120,20 +120,19 @@ def _fetched(
     return np.frombuffer(source.read(begin, end), dtype=kind).reshape(shape), index
 
 
-def as_numpy(info: TensorInfo, units: Array) -> Array:
-    """Return stored units as numpy's own type.
+def check_numpy(info: TensorInfo) -> None:
+    """Check that numpy has the type of a tensor.
 
     Raises
     ------
     CheckpointError
-        numpy has no such type (BF16, the 8-bit floats, packed types).
+        It has not (BF16, the 8-bit floats, packed types).
     """
     if info.dtype not in NUMPY_TYPES:
         raise CheckpointError(
             f"numpy has no type for {info.name!r}, which is {info.dtype}",
             next_step="Use .tensor(name) for a torch tensor, and .float() on that.",
         )
-    return units
 
 
 def as_torch(info: TensorInfo, units: Array) -> torch.Tensor:
