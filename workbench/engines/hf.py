@@ -112,7 +112,8 @@ class Dense:
         """Return where a key goes.
 
         A file that was saved from the model without its head lacks the ``model.`` of every name. 5.x
-        decides that name by name; 4.x only where no key has the prefix, which one name cannot show.
+        decides that name by name; 4.x only where no key has the prefix, and stops at a head beside such
+        names ("corrupted"), which one name cannot show.
         """
         place = f"transformers/modeling_utils.py ({self.last})"
         if "rotary_emb.inv_freq" in key:
@@ -159,8 +160,12 @@ def _has(name: str, model: Model) -> bool:
     return any(slot.template == template for slot in model.slots)
 
 
+# Verified: tests/engines/test_transformers.py, in the environments that hold these releases.
 PROFILES: tuple[Profile, ...] = tuple(
-    Dense(name, first, last, symmetric).profile()
+    Dense(name, first, last, symmetric, verified).profile()
     for name in KINDS
-    for first, last, symmetric in (("4.57.1", "4.57.6", False), ("5.8.1", "5.24.0", True))
+    for first, last, symmetric, verified in (
+        ("4.57.1", "4.57.6", False, ("4.57.1",)),
+        ("5.8.1", "5.24.0", True, ("5.8.1", "5.19.0")),
+    )
 )
