@@ -53,6 +53,24 @@ class KeyGroup:
 
 
 @dataclasses.dataclass(frozen=True)
+class Gap:
+    """Tensors of one template that the model takes and the checkpoint does not bring.
+
+    ``optional``: nothing is wrong without them (the target fills the parameter, say).
+    """
+
+    template: str
+    index: Rows
+    shape: tuple[int, ...] | None
+    optional: bool = False
+
+    @property
+    def names(self) -> list[str]:
+        """The tensors' names, as the engine spells them."""
+        return fill(self.template, self.index)
+
+
+@dataclasses.dataclass(frozen=True)
 class ParameterGroup:
     """Parameters of one template, shape and state.
 
@@ -60,8 +78,8 @@ class ParameterGroup:
     ----------
     fraction
         Share of each that was written, 0 to 1.
-    wanted
-        The engine's names of the tensors that would have filled the rest, all rows together.
+    lacks
+        The tensors that would have filled the rest, all rows together.
     source
         For ``shared``: what fills it.
     unused
@@ -73,7 +91,7 @@ class ParameterGroup:
     index: Rows
     shape: tuple[int, ...] | None
     fraction: float
-    wanted: tuple[str, ...] = ()
+    lacks: tuple[Gap, ...] = ()
     source: str = ""
     unused: str = ""
 
@@ -83,22 +101,14 @@ class ParameterGroup:
         return tuple(fill(self.template, self.index))
 
     @property
+    def wanted(self) -> tuple[str, ...]:
+        """The engine's names of the tensors that it lacks."""
+        return tuple(name for gap in self.lacks for name in gap.names)
+
+    @property
     def text(self) -> str:
         """The whole group in one line."""
         return describe(self.template, self.index)
-
-
-@dataclasses.dataclass(frozen=True)
-class Gap:
-    """Tensors of one template that the model takes and the checkpoint does not bring.
-
-    ``optional``: nothing is wrong without them (the target fills the parameter, say).
-    """
-
-    template: str
-    index: Rows
-    shape: tuple[int, ...] | None
-    optional: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

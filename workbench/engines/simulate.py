@@ -32,6 +32,8 @@ Resolve = Callable[[Tensors], LoadOutcome]  # a loader's rules, as a function of
 
 RAISES = "the loader stops: "
 
+LACKING = ("missing", "partial", "mismatched")
+
 # What a route settles by itself, without looking for a parameter.
 _DECIDED: dict[str, KeyStatus] = {
     "attribute": "loaded",
@@ -243,7 +245,7 @@ class _State:
     index: Rows
     fraction: np.ndarray[Any, np.dtype[np.float64]]
     wrong: np.ndarray[Any, np.dtype[np.bool_]]
-    wanted: dict[int, list[str]]
+    absent: list[tuple[Slot, Rows, Rows]]  # slot, its rows without a key, the parameters of those
 
 
 def _parameters(slots: _Slots, lost: dict[int, Rows]) -> Iterator[ParameterGroup]:
@@ -273,7 +275,7 @@ def _add_up(slots: _Slots, template: str, numbers: list[int], lost: dict[int, Ro
         first, which = np.zeros(1, dtype=np.int64), np.zeros(len(rows), dtype=np.int64)
     fraction = np.zeros(len(first))
     wrong = np.zeros(len(first), dtype=bool)
-    absent: list[tuple[int, Rows, Rows]] = []
+    absent: list[tuple[Slot, Rows, Rows]] = []
     start = 0
     for n in numbers:
         slot = slots.model.slots[n]
@@ -283,16 +285,9 @@ def _add_up(slots: _Slots, template: str, numbers: list[int], lost: dict[int, Ro
         np.add.at(fraction, mine, filled * slot.fraction)
         np.logical_or.at(wrong, mine, slots.wrong[n] & ~filled)
         if not slot.alternative:
-            absent.append((n, np.flatnonzero(~filled), mine))
-    wanted: dict[int, list[str]] = defaultdict(list)
-    for n, unfilled, mine in absent:
-        gaps = unfilled[fraction[mine[unfilled]] < 1 - 1e-9]
-        slot = slots.model.slots[n]
-        for name, at in zip(
-            fill(slot.template, slot.index[gaps]), mine[gaps].tolist(), strict=True
-        ):
-            wanted[at].append(name)
-    return _State(rows[first], np.minimum(fraction, 1.0), wrong, wanted)
+            unfilled = np.flatnonzero(~filled)
+            absent.append((slot, unfilled, mine[unfilled]))
+    return _State(rows[first], np.minimum(fraction, 1.0), wrong, absent)
 
 
 def _states(model: Model, template: str, state: _State, optional: bool) -> Iterator[ParameterGroup]:
@@ -310,12 +305,18 @@ def _states(model: Model, template: str, state: _State, optional: bool) -> Itera
             index=state.index[rows],
             shape=model.shapes.get(template),
             fraction=fraction,
-            wanted=tuple(n for at in rows.tolist() for n in state.wanted.get(at, ()))
-            if status in ("missing", "partial", "mismatched")
-            else (),
+            lacks=tuple(_lacks(state, rows)) if status in LACKING else (),
             source=shared or fallback if status == "shared" else "",
             unused=model.unused.get(template, ""),
         )
+
+
+def _lacks(state: _State, rows: Rows) -> Iterator[Gap]:
+    """Yield the tensors that the parameters in `rows` lack."""
+    for slot, unfilled, parameters in state.absent:
+        here = unfilled[np.isin(parameters, rows)]
+        if len(here):
+            yield Gap(slot.template, slot.index[here], slot.shape)
 
 
 def _statuses(

@@ -11,7 +11,15 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from workbench.checkpoint.records import TensorGroup
-from workbench.engines.outcome import KeyGroup, KeyStatus, Outcome, ParameterGroup, ParameterStatus
+from workbench.checkpoint.templates import group_names
+from workbench.engines.outcome import (
+    Gap,
+    KeyGroup,
+    KeyStatus,
+    Outcome,
+    ParameterGroup,
+    ParameterStatus,
+)
 from workbench.engines.profile import Basis
 from workbench.result import Finding, Result
 
@@ -376,11 +384,13 @@ def _parameter_to_dict(group: ParameterGroup) -> dict[str, Any]:
 
 def _parameter_from_dict(data: dict[str, Any]) -> ParameterGroup:
     shape = data["shape"]
+    lacks = tuple(Gap(g.template, g.index, None) for g in group_names(data["wanted"]))
+    plain = {name: value for name, value in data.items() if name != "wanted"}
     return ParameterGroup(
-        **data
+        **plain
         | {
+            "lacks": lacks,
             "index": np.array(data["index"], dtype=np.int64),
             "shape": None if shape is None else tuple(shape),
-            "wanted": tuple(data["wanted"]),
         }
     )

@@ -16,7 +16,7 @@ import numpy as np
 
 from workbench.checkpoint.records import TensorGroup, TensorInfo, TensorTable
 from workbench.checkpoint.symbols import concrete, encode, symbolic
-from workbench.checkpoint.templates import Rows, describe, fill
+from workbench.checkpoint.templates import Rows, describe, fill, parse
 from workbench.engines.outcome import Gap, LoadOutcome
 from workbench.engines.simulate import Resolve
 from workbench.keys.records import Rename
@@ -248,9 +248,14 @@ def _score(steps: _Steps, lost: Groups, gaps: list[Gap]) -> int:
     for gap in gaps:
         at = gap.template, gap.shape
         room[at] = room.get(at, 0) + len(gap.index)
-    return sum(
-        min(len(group), room.get((group.template, group.shape), 0)) for group in _moved(lost, steps)
-    )
+    changes = [(re.compile(step.pattern).sub, step.text) for step in steps]
+    score = 0
+    for group in lost:
+        name = group.template.format(*group.index[0].tolist())
+        for change, text in changes:
+            name = change(text, name)
+        score += min(len(group), room.get((parse(name)[0], group.shape), 0))
+    return score
 
 
 def _moved(groups: Groups, steps: _Steps) -> list[TensorGroup]:
