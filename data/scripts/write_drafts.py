@@ -91,7 +91,14 @@ def vocabulary_maps() -> tuple[Any, Any]:
     return t2d, kept - torch.arange(DRAFT_VOCABULARY)
 
 
-def write_speculators(out: Path, *, layers: int = 1, qwen3: bool = False, **options: bool) -> None:
+def write_speculators(
+    out: Path,
+    *,
+    layers: int = 1,
+    qwen3: bool = False,
+    norm_before_residual: bool = False,
+    **options: bool,
+) -> None:
     """Let speculators write a draft for the target, as its trainer would save one."""
     from speculators.models.eagle3 import Eagle3DraftModel
     from transformers import LlamaConfig, Qwen3Config
@@ -102,7 +109,7 @@ def write_speculators(out: Path, *, layers: int = 1, qwen3: bool = False, **opti
         t2d=t2d,
         d2t=d2t,
         draft_vocab_size=DRAFT_VOCABULARY,
-        norm_before_residual=True,
+        norm_before_residual=norm_before_residual,
         ttt_steps=3,
         target_layer_ids=AUXILIARY_LAYERS,
         verifier_name_or_path="target",
@@ -157,6 +164,9 @@ WRITERS: dict[str, Callable[[Path], None]] = {
     "speculators-two-layers": lambda out: write_speculators(out, layers=2),
     "speculators-fc-norm": lambda out: write_speculators(out, fc_norm=True),
     "speculators-norm-before-fc": lambda out: write_speculators(out, norm_before_fc=True),
+    "speculators-norm-before-residual": lambda out: write_speculators(
+        out, norm_before_residual=True
+    ),
 }
 
 

@@ -124,8 +124,8 @@ def norms(s: Subject) -> Iterator[Finding]:
     yield from _gated(s, "fc_norm", "fc_norm.0.weight", fc_norm)
     yield from _unread_flag(s, "norm_output", "the features fed to the next draft step are not "
                             "normalised: the first position is untouched, later ones fall")  # fmt: skip
-    yield from _unread_flag(s, "norm_before_residual", "the residual is taken before the norm, "
-                            "not after: the same keys, other numbers")  # fmt: skip
+    yield from _unread_flag(s, "norm_before_residual", "its residual is the normed hidden state, "
+                            "and this engine takes the raw one: the same keys, other numbers")  # fmt: skip
 
 
 def _flag(s: Subject, name: str) -> bool:
