@@ -151,3 +151,18 @@ def test_a_rule_that_breaks_what_loads_is_not_proposed() -> None:
     for rename in ask(have, wants):
         assert "layers.0.norm.weight" not in rename.leaves_keys
         assert rename.renamed == 1
+
+
+def test_a_shape_alone_never_chooses() -> None:
+    # One tensor too many and one too few, of one shape: fits formally, means nothing.
+    have = HEADS | {"fc.weight": (12, 8)}
+    rename = only(ask(have, HEADS | {"midlayer.mlp.up_proj.weight": (12, 8)}))
+    assert rename.proved
+    assert not rename.by_name
+    assert not rename.chosen
+    assert "only the shapes" in rename.proof
+
+
+def test_one_segment_within_a_name_is_evidence() -> None:
+    have = {"layers.0.self_attn.query.weight": (8, 16)} | HEADS
+    assert only(ask(have, {"layers.0.self_attn.q_proj.weight": (8, 16)} | HEADS)).chosen

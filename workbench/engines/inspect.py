@@ -7,16 +7,9 @@ from typing import Any
 
 from workbench.checkpoint.records import TensorInfo, TensorTable
 from workbench.checkpoint.templates import group_names, numbered
+from workbench.checkpoint.values import DTYPE_OF_TORCH
 from workbench.engines.profile import Model, Profile, Route, Slot
 from workbench.errors import WorkbenchError
-
-# torch's names of dtypes -> those of safetensors headers.
-TORCH_DTYPES = {
-    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64",
-    "int32": "I32", "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL",
-    "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e8m0fnu": "F8_E8M0",
-    "complex64": "C64", "uint16": "U16", "uint32": "U32", "uint64": "U64",
-}  # fmt: skip
 
 
 def is_module(model: object) -> bool:
@@ -55,7 +48,7 @@ def table_of(model: object) -> TensorTable:
 
 def _dtype(tensor: Any) -> str:
     name = str(getattr(tensor, "dtype", "")).rpartition(".")[2]
-    return TORCH_DTYPES.get(name, name.upper())
+    return DTYPE_OF_TORCH.get(name, name.upper())
 
 
 def model_of(table: TensorTable) -> Model:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from workbench.checkpoint.records import TensorTable
 from workbench.checkpoint.templates import group_names, parse
+from workbench.checkpoint.values import TORCH_TYPES, storage_shape
 from workbench.engines import registry
 from workbench.engines.outcome import (
     KeyGroup,
@@ -26,6 +27,8 @@ from workbench.engines.simulate import RAISES, Resolve, Tensors, simulate
 from workbench.errors import EngineError, WorkbenchError
 
 if TYPE_CHECKING:
+    import torch
+
     from workbench.checkpoint.config import Config
     from workbench.checkpoint.open import Checkpoint
 
@@ -144,9 +147,25 @@ def trace_module(module: Any, checkpoint: Checkpoint) -> LoadOutcome:
     """Run a module's own ``load_weights`` on a meta copy of it, and watch what it writes."""
     from workbench.engines.tracer.watch import trace_load_weights
 
-    seen = trace_load_weights(module, checkpoint.meta_tensors())
+    seen = trace_load_weights(module, _stand_ins(checkpoint))
     seen |= {"engine": "torch", "version": "", "model_class": type(module).__name__}
     return from_trace(seen, checkpoint.table, Hints())
+
+
+SMALL = 1 << 20  # elements of an integer tensor that a loader may look into (d2t)
+
+
+def _stand_ins(checkpoint: Checkpoint) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield each tensor of the checkpoint without values, small integer ones with them."""
+    import torch
+
+    for info in checkpoint.table:
+        if info.dtype[:1] in "IUB" and info.dtype != "BF16" and info.numel <= SMALL:
+            yield info.name, checkpoint.tensor(info.name)
+            continue
+        shape = storage_shape(info.dtype, info.shape)
+        kind = getattr(torch, TORCH_TYPES.get(info.dtype, ""), torch.uint8)
+        yield info.name, torch.empty(shape, dtype=kind, device="meta")
 
 
 def from_trace(seen: Mapping[str, Any], table: TensorTable, hints: Hints) -> LoadOutcome:
@@ -191,7 +210,9 @@ def _keys(
     """Group the keys by what was seen of them, and by template, shape and dtype."""
     writes: Mapping[str, Sequence[str]] = seen.get("writes", {})
     attributes = set(seen.get("attributes", ()))
-    mismatched: Mapping[str, str] = seen.get("mismatched", {})
+    # Tensors that were cut or padded went in without a word, and are of a wrong shape all the same.
+    resized = {key: f"{text}; cut or padded without a word" for key, text in _resized(seen)}
+    mismatched = resized | {k: RAISES + v for k, v in seen.get("mismatched", {}).items()}
     labels: dict[tuple[KeyStatus, str, str, str], list[int]] = defaultdict(list)
     for at, name in enumerate(table.names):
         labels[_fate(name, writes, attributes, mismatched, hints, refused)].append(at)
@@ -205,6 +226,10 @@ def _keys(
     return tuple(groups)
 
 
+def _resized(seen: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return list(seen.get("resized", {}).items())
+
+
 def _fate(
     name: str,
     writes: Mapping[str, Sequence[str]],
@@ -215,7 +240,7 @@ def _fate(
 ) -> tuple[KeyStatus, str, str, str]:
     """Return status, where it lands, reason and place of one key."""
     if name in mismatched:
-        return "mismatched", "", RAISES + mismatched[name], ""
+        return "mismatched", "", mismatched[name], ""
     if name in writes:
         return "loaded", _template(name, writes[name]), "", ""
     if name in attributes:
@@ -247,6 +272,7 @@ def _parameters(seen: Mapping[str, Any], hints: Hints) -> tuple[ParameterGroup, 
     shapes = {name: tuple(info["shape"]) for name, info in seen.get("parameters", {}).items()}
     written = seen.get("written", {})
     misfit = set(seen.get("misfit_parameters", ()))
+    cut = {p for key, _ in _resized(seen) for p in seen.get("writes", {}).get(key, ())}
     by_state: dict[tuple[ParameterStatus, float], list[str]] = defaultdict(list)
     for name in shapes:
         part = float(written.get(name, 0.0))
@@ -254,7 +280,7 @@ def _parameters(seen: Mapping[str, Any], hints: Hints) -> tuple[ParameterGroup, 
             "shared"
             if name in hints.shared
             else "mismatched"
-            if name in misfit and part < 1
+            if name in cut or (name in misfit and part < 1)
             else "written"
             if part >= 1
             else "partial"

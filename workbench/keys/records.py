@@ -45,6 +45,9 @@ class Rename:
         What was checked, in words.
     leaves_keys, leaves_parameters
         What a partial proof leaves lost, and leaves unfilled.
+    by_name
+        False where some renamed key has so little of its name in common with the new one that only the
+        shape speaks for it: such a rule is shown, and never chosen.
     pairs
         By template: what is lost, its new name, and the parameter where that lands.
     chosen
@@ -59,6 +62,7 @@ class Rename:
     fuses: tuple[tuple[str, str], ...] = ()
     leaves_keys: tuple[str, ...] = ()
     leaves_parameters: tuple[str, ...] = ()
+    by_name: bool = True
     pairs: tuple[tuple[str, str, str], ...] = ()
     chosen: bool = False
 
@@ -81,6 +85,7 @@ class Rename:
             "proof": self.proof,
             "leaves_keys": list(self.leaves_keys),
             "leaves_parameters": list(self.leaves_parameters),
+            "by_name": self.by_name,
             "pairs": [list(pair) for pair in self.pairs],
             "chosen": self.chosen,
             "text": self.text,
@@ -98,6 +103,7 @@ class Rename:
             proof=data["proof"],
             leaves_keys=tuple(data["leaves_keys"]),
             leaves_parameters=tuple(data["leaves_parameters"]),
+            by_name=data["by_name"],
             pairs=tuple((a, b, c) for a, b, c in data["pairs"]),
             chosen=data["chosen"],
         )

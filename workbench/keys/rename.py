@@ -17,6 +17,7 @@ import numpy as np
 from workbench.checkpoint.records import TensorGroup, TensorInfo, TensorTable
 from workbench.checkpoint.symbols import concrete, encode, symbolic
 from workbench.checkpoint.templates import Rows, describe, fill, parse
+from workbench.display.text import plural
 from workbench.engines.outcome import Gap, LoadOutcome
 from workbench.engines.simulate import Resolve
 from workbench.keys.records import Rename
@@ -323,6 +324,7 @@ def _prove(
     touched = np.zeros(total, dtype=bool)
     old = _named(groups, total)
     pairs: list[tuple[str, str, str]] = []
+    by_name = True
     example = ("", "")
     for group in after.keys:
         if group.status != "loaded":
@@ -330,6 +332,7 @@ def _prove(
         for source, rows in _renamed(group.tensors, old):
             touched[group.tensors.at[rows]] = True
             part = group.tensors.take(rows)
+            by_name &= _related(source.template, part.template)
             pairs.append(
                 (
                     describe(source.template, source.index),
@@ -343,7 +346,8 @@ def _prove(
         return None
     left = [name for group in groups for name in group.take(np.flatnonzero(~now[group.at])).names]
     lacks = [n for g in after.parameters if g.status in ("missing", "partial") for n in g.wanted]
-    doubled = sorted(set(after.doubled) - set(before.doubled))
+    if set(after.doubled) - set(before.doubled):
+        return None  # two keys for one tensor: no renaming at all
     misfits = any(
         not compatible(g.tensors.dtype, g.tensors.template)
         for g in after.keys
@@ -354,10 +358,11 @@ def _prove(
         fuses=fuses,
         example=example,
         renamed=int(touched.sum()),
-        proved=not (left or lacks or doubled or misfits),
-        proof=_words(int(touched.sum()), left, lacks, doubled, before),
+        proved=not (left or lacks or misfits),
+        proof=_words(int(touched.sum()), left, lacks, by_name, before),
         leaves_keys=tuple(left),
         leaves_parameters=tuple(lacks),
+        by_name=by_name,
         pairs=tuple(pairs),
     )
 
@@ -395,26 +400,36 @@ def _renamed(
             yield source, rows
 
 
+def _related(old: str, new: str) -> bool:
+    """Tell whether two names have two segments in common at their ends, or all that the shorter has."""
+    a, b = old.split("."), new.split(".")
+    end = _common(a[::-1], b[::-1])
+    start = _common(a[: len(a) - end], b[: len(b) - end])
+    return start + end >= min(2, len(a), len(b))
+
+
 def _words(
-    landed: int, left: list[str], lacks: list[str], doubled: list[str], before: LoadOutcome
+    landed: int, left: list[str], lacks: list[str], by_name: bool, before: LoadOutcome
 ) -> str:
     engine = f"{before.engine} {before.version}".strip()
-    text = f"all {landed} renamed keys land one-to-one on tensors that {engine} lacked, same shape"
-    if not (left or lacks or doubled):
-        return text + ", compatible dtype; nothing is left over and nothing is missing"
-    text = f"{landed} renamed keys land on tensors that {engine} lacked"
+    keys = plural(landed, "renamed key")
+    if not (left or lacks):
+        text = (
+            f"{keys}, each on a tensor of its own that {engine} lacked, of the same shape and a "
+            "compatible dtype; nothing is left over and nothing is missing"
+        )
+        return text if by_name else f"{text}; but only the shapes speak for it, not the names"
+    text = f"{keys} on tensors that {engine} lacked"
     if left:
         text += f"; {len(left)} stay lost ({left[0]}{', …' if len(left) > 1 else ''})"
     if lacks:
         text += f"; {len(lacks)} are still lacking ({lacks[0]}{', …' if len(lacks) > 1 else ''})"
-    if doubled:
-        text += f"; {doubled[0]} would be written twice"
     return text
 
 
 def _fused(table: TensorTable, gaps: Sequence[Gap]) -> tuple[TensorTable, Fuses]:
     """Return the checkpoint with parts joined wherever only the model has them joined."""
-    wanted = " ".join(gap.template for gap in gaps)
+    wanted = " ".join(f".{gap.template}" for gap in gaps)
     rows = {row.name: row for row in table}
     fuses = []
     for parts, whole in FUSES:
@@ -442,7 +457,9 @@ def _choose(found: list[Rename]) -> tuple[Rename, ...]:
     """Order the proposals, proved first, and mark the only proved one as the one to apply."""
     proved = [rename for rename in found if rename.proved]
     partly = sorted((r for r in found if not r.proved), key=_leaves)
-    if len(proved) == 1:
+    if len(proved) == 1 and not proved[0].by_name:
+        partly = []
+    elif len(proved) == 1:
         proved = [dataclasses.replace(proved[0], chosen=True)]
         partly = []
     elif len(proved) > 1:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from workbench.display.text import plural
 from workbench.engines.outcome import KeyGroup, LoadOutcome, ParameterGroup
 from workbench.keys.records import Rename
@@ -51,24 +53,33 @@ def _said(outcome: LoadOutcome, findings: tuple[Finding, ...], who: str) -> str:
     total = sum(len(group) for group in outcome.keys)
     losses = _losses(outcome, total)
     if outcome.outcome == "refused":
-        text = f"{who} refuses this config: {_clause(outcome.error)}."
+        text = f"{who} refuses this config"
         if outcome.parameters:
-            text += f" With the config flattened it would {losses or 'load everything'}."
-        return text
+            text += f", and with it flattened would {losses or 'load everything'}"
+        return f"{text}. {_clause(outcome.error)}."
     if outcome.outcome == "raises":
-        return f"{who} stops while loading: {_clause(outcome.error)}."
+        return f"{who} stops while loading. {_clause(outcome.error)}."
     if losses:
         return f"{who} will {losses}."
+    skipped = sum(len(g) for g in outcome.keys if g.status == "ignored")
+    some = (
+        f"{total - skipped:,} of {plural(total, 'key')}"
+        if skipped
+        else f"All {plural(total, 'key')}"
+    )
     broken = [f for f in findings if f.changes_output and f.severity == "error"]
     if broken:
-        return f"All {plural(total, 'key')} load in {who}, but: {broken[0].title}."
-    return f"All {plural(total, 'key')} load in {who}, and nothing is left unfilled."
+        return f"{some} load in {who}, but: {broken[0].title}."
+    aside = f", {skipped} {'is' if skipped == 1 else 'are'} skipped on purpose" if skipped else ""
+    return f"{some} load in {who}{aside}, and nothing is left unfilled."
 
 
 def _clause(text: str) -> str:
-    """Return the first statement of a longer explanation."""
-    first = text.strip().splitlines()[0] if text.strip() else "no reason given"
-    return first.split("; ")[0].rstrip(".") if len(first) < 120 else first.split(": ")[0]
+    """Return the first statement of a longer explanation, as the beginning of a sentence."""
+    first = text.strip().splitlines()[0] if text.strip() else "no reason is given"
+    first = (first.split("; ")[0] if len(first) < 120 else first.split(": ")[0]).rstrip(".")
+    # A key or a file at the beginning keeps its spelling.
+    return first[:1].upper() + first[1:] if first.split(" ")[0].isalpha() else first
 
 
 def _losses(outcome: LoadOutcome, total: int) -> str:
@@ -97,7 +108,7 @@ def findings(
         return []
     found: list[Finding] = []
     if outcome.outcome == "refused":
-        found.append(_refused(outcome))
+        found.append(_refused(outcome, checkpoint))
     lost = [g for g in outcome.keys if g.status == "dropped"]
     lacking = [g for g in outcome.parameters if g.status in ("missing", "partial")]
     if lost and (outcome.parameters or outcome.outcome != "refused"):
@@ -117,7 +128,13 @@ def _who(outcome: LoadOutcome) -> str:
     return f"{outcome.engine} {outcome.version}".strip()
 
 
-def _refused(outcome: LoadOutcome) -> Finding:
+def _fix(outcome: LoadOutcome, checkpoint: str) -> str:
+    """Return the command that writes a repaired copy."""
+    engine = f"{outcome.engine}=={outcome.version}" if outcome.version else outcome.engine
+    return f"workbench fix {shlex.quote(checkpoint)} {engine} -o REPAIRED"
+
+
+def _refused(outcome: LoadOutcome, checkpoint: str) -> Finding:
     flat = bool(outcome.parameters)
     return Finding(
         code="config-refused",
@@ -127,7 +144,7 @@ def _refused(outcome: LoadOutcome) -> Finding:
         evidence_for=("the keys below are judged with the config flattened",) if flat else (),
         changes_output=True,
         place=outcome.place,
-        next_step="workbench fix writes a copy with a config that this engine reads."
+        next_step=f"`{_fix(outcome, checkpoint)}` writes a copy with a config that it reads."
         if flat
         else "Use an engine or a version that knows this config.",
     )
@@ -182,18 +199,15 @@ def _state(group: ParameterGroup) -> str:
 
 def _mend(outcome: LoadOutcome, renames: tuple[Rename, ...], checkpoint: str) -> str:
     chosen = next((r for r in renames if r.chosen), None)
-    engine = f"{outcome.engine}=={outcome.version}" if outcome.version else outcome.engine
-    if chosen is not None and outcome.engine != "torch":
-        return (
-            f"Rename {chosen.text} (proved: {chosen.proof}). "
-            f"workbench fix {checkpoint} {engine} -o REPAIRED writes the copy."
-        )
     if chosen is not None:
-        return f"Rename {chosen.text} (proved: {chosen.proof})."
+        said = f"Rename `{chosen.text}`, which is proved: {chosen.proof}."
+        if outcome.engine == "torch":
+            return said
+        return f"{said} `{_fix(outcome, checkpoint)}` writes the copy."
     if any(r.proved for r in renames):
         return "Several renames fit equally well (below): choose one by what wrote the checkpoint."
     if renames:
-        return f"{renames[0].text} mends a part: {renames[0].proof}."
+        return f"`{renames[0].text}` mends a part: {renames[0].proof}."
     return "No rename of these keys fits what is lacking: look at what wrote the checkpoint."
 
 
