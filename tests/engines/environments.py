@@ -37,6 +37,9 @@ PINS = Path(__file__).resolve().parent / "pins"
 # build, it has none.
 TORCH = ("torch==2.13.0+cpu", "torch==2.13.0")
 STAMP = "complete"
+# An engine has thousands of modules, and compiling them takes longer than all else. With this in its
+# .pth file an environment keeps byte code even where PYTHONDONTWRITEBYTECODE is set.
+KEEP_BYTECODE = "import sys; sys.dont_write_bytecode = False"
 PYTHON_TAG = f"py{sys.version_info[0]}{sys.version_info[1]}-{platform.machine()}"
 
 
@@ -108,7 +111,7 @@ def _build(name: str) -> None:
         _say(f"{name}: fetching {', '.join(lacking)}")
         _unpack(lacking, packages)
     folder = _fresh_venv(_folder(name))
-    lines = [*(packages / pin for pin in pins), _site_packages(base)]
+    lines = [KEEP_BYTECODE, *(packages / pin for pin in pins), _site_packages(base)]
     text = "".join(f"{line}\n" for line in lines)
     (_site_packages(folder) / "engine_packages.pth").write_text(text)
     (folder / STAMP).touch()
@@ -175,7 +178,9 @@ def _pip(command: str, *arguments: str, python: Path | None = None) -> None:
 
 def _folder(name: str) -> Path:
     """Named after what is in it. The base's pins count, too: an environment points into it."""
-    content = [PYTHON_TAG, *TORCH, *_pins("base"), *([] if name == "base" else _pins(name))]
+    content = [PYTHON_TAG, *TORCH, *_pins("base")]
+    if name != "base":
+        content += [KEEP_BYTECODE, *_pins(name)]
     digest = hashlib.sha256("\n".join(content).encode()).hexdigest()
     return cache() / f"{name}-{digest[:12]}"
 

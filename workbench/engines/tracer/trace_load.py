@@ -225,9 +225,9 @@ class SGLang:
             with set_default_torch_dtype(config.dtype), torch.device("cpu" if values else "meta"):
                 return self._build(cls, config)
 
-        # Once to see whether it can be; each attempt to load then has a model of its own.
+        # Each attempt to load has a model of its own. The first is built here, to see whether it can be.
         try:
-            make()
+            ready = [make()]
         except Exception as error:
             self._explain(error, values)
             raise Refused(
@@ -244,7 +244,7 @@ class SGLang:
                 return loader._get_all_weights(config, model)
             return Files(folder).tensors(self._files(loader, config))
 
-        result: dict[str, Any] = watch.watch_load(make, tensors)
+        result: dict[str, Any] = watch.watch_load(lambda: ready.pop() if ready else make(), tensors)
         return result
 
     def _model_config(self, job: dict[str, Any], folder: Path) -> Any:
