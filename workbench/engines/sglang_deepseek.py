@@ -29,6 +29,7 @@ from workbench.engines.sglang_parts import (
     flag,
     merge,
     readable,
+    verified_in,
     vocabulary,
 )
 
@@ -129,6 +130,11 @@ def decoder(
     index, name = indices(layers), "model.layers.{}"
     attention = _layout(config, f"model.layers.{some}.self_attn.o_proj", prefix)
     mla(out, f"{name}.self_attn", index, config, layout=attention, joint=True)
+    if attention.name == "fp8-block":
+        # Scales of an FP8 cache: 1 unless a file brings them.
+        for part in ("attn_mqa", "attn_mha"):
+            for scale in ("k_scale", "v_scale"):
+                out.add(f"{name}.self_attn.{part}.{scale}", (), index, optional=True)
     for norm in ("input_layernorm", "post_attention_layernorm"):
         out.add(f"{name}.{norm}.weight", (hidden,), index)
     dense = sorted(set(layers) - set(sparse))
@@ -229,6 +235,10 @@ def _route(name: str, rules: Rules, facts: Mapping[str, Any]) -> Route:
         return Route("load", name, place=place, unknown="silent")
     if "mlp.experts." in name:
         return Route("load", name, place=place, unknown=rules.expert)
+    for scale in ("k_scale", "v_scale"):
+        if scale in name:
+            renamed = name.replace(f"{scale[0]}_proj", "attn_mqa")
+            return Route("load", renamed, place=place, unknown=rules.plain)
     if "gate_proj" in name or "up_proj" in name:
         return Route("load", name, "a KeyError where there is no such parameter", place, "raises")
     if rules.joint and facts["q_lora"] and ("q_a_proj" in name or "kv_a_proj_with_mqa" in name):
@@ -254,7 +264,6 @@ class Target:
 
     model_class: str
     rules: Rules
-    verified: tuple[str, ...] = ()
 
     def build(self, config: Config) -> Model:
         """Return what the class builds."""
@@ -273,7 +282,7 @@ class Target:
 
     def profile(self) -> Profile:
         """Return the profile of this range."""
-        return _profile(self.model_class, self.rules, self.build, self.route, self.verified)
+        return _profile(self.model_class, self.rules, self.build, self.route)
 
 
 def language(out: Blueprint, config: Config, rules: Rules, prefix: str = "") -> None:
@@ -304,9 +313,7 @@ def _past(name: str, model: Model, rules: Rules) -> Route | None:
     return None
 
 
-def _profile(
-    model_class: str, rules: Rules, build: Any, route: Any, verified: tuple[str, ...], **notes: str
-) -> Profile:
+def _profile(model_class: str, rules: Rules, build: Any, route: Any, **notes: str) -> Profile:
     return Profile(
         "sglang",
         model_class,
@@ -315,7 +322,7 @@ def _profile(
         rules.place,
         build,
         route,
-        verified=verified,
+        verified=verified_in(rules.first, rules.last),
         unknown=rules.plain,
         missing="silent",
         mismatch="raises",
@@ -336,7 +343,6 @@ class NextN:
     """DeepseekV3ForCausalLMNextN: the one layer after the target's last, as a draft."""
 
     rules: Rules
-    verified: tuple[str, ...] = ()
 
     def build(self, config: Config) -> Model:
         """Return what the class builds."""
@@ -389,7 +395,6 @@ class NextN:
             self.rules,
             self.build,
             self.route,
-            self.verified,
             embed="set_embed_and_head: speculative/eagle_worker.py:179 (0.5.8), "
             "eagle_worker_v2.py:378 (0.5.23)",
         )
@@ -407,7 +412,6 @@ class Kimi:
 
     rules: Rules
     first: str
-    verified: tuple[str, ...] = ()
     place: str = f"{KIMI}:856 (0.5.23)"
 
     def build(self, config: Config) -> Model:
@@ -453,7 +457,6 @@ class Kimi:
             rules,
             self.build,
             self.route,
-            self.verified,
             prefix=f"{self.place}: language_model. is taken off, then the DeepSeek loader runs",
             vision=f"{self.place}: ValueError, Weight … not found in params_dict",
         )

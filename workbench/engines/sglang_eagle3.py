@@ -27,6 +27,7 @@ from workbench.engines.sglang_parts import (
     place_in,
     readable,
     sizes,
+    verified_in,
     vocabulary,
 )
 
@@ -106,7 +107,6 @@ class Llama:
     borrows_head: bool = True
     own_vocab: bool = True
     fc_bias: bool = False
-    verified: tuple[str, ...] = ()
 
     def place(self, what: str) -> str:
         """Return where a claim stands, ``sglang/srt/models/llama_eagle3.py:344 (0.5.14)``."""
@@ -197,7 +197,7 @@ class Llama:
             self.place("load_weights"),
             self.build,
             self.route,
-            verified=self.verified,
+            verified=verified_in(self.first, self.last),
             unknown="warning" if self.delegates else "silent",
             missing="silent",
             mismatch="raises",

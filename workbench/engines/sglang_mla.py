@@ -18,6 +18,7 @@ from workbench.engines.sglang_parts import (
     flag,
     place_in,
     readable,
+    verified_in,
     vocabulary,
 )
 
@@ -54,7 +55,6 @@ class Mla:
     anchor: str
     fc_norm: bool = True
     column_fc: bool = False
-    verified: tuple[str, ...] = ()
 
     def place(self, what: str) -> str:
         """Return where a claim stands."""
@@ -165,7 +165,7 @@ class Mla:
             self.place("load_weights"),
             self.build,
             self.route,
-            verified=self.verified,
+            verified=verified_in(self.first, self.last),
             unknown="warning",
             missing="silent",
             mismatch="raises",

@@ -31,6 +31,10 @@ _RELEASES = """
 RELEASES: tuple[str, ...] = tuple(_RELEASES.split())
 
 
+# Releases whose real loader was run beside every class described here that they have: plain, altered and
+# mutated checkpoints, FP8 blocks and Kimi's packed experts (tests/engines; `make tables`).
+VERIFIED: tuple[str, ...] = ("0.5.8", "0.5.11", "0.5.12", "0.5.14", "0.5.23")
+
 # How many layer numbers past the last layer are routed one by one, to say that they are skipped.
 BEYOND = 256
 
@@ -106,6 +110,11 @@ def place_in(table: str, file: str, version: str, what: str) -> str:
     lines = {row[0]: row[at] for row in rows}
     line = lines.get(what, "-")
     return f"{file}:{lines['load_weights'] if line == '-' else line} ({version})"
+
+
+def verified_in(first: str, last: str) -> tuple[str, ...]:
+    """Return the verified releases of a range."""
+    return tuple(v for v in VERIFIED if release(first) <= release(v) <= release(last))
 
 
 def readable(config: Config) -> None:

@@ -20,6 +20,7 @@ from workbench.engines.sglang_parts import (
     flag,
     readable,
     sizes,
+    verified_in,
     vocabulary,
 )
 
@@ -63,7 +64,6 @@ class Dense:
     plain: Reaction = "warning"
     skips_layers: bool = True
     adds_model: bool = False
-    verified: tuple[str, ...] = ()
 
     @property
     def is_llama(self) -> bool:
@@ -80,7 +80,7 @@ class Dense:
         readable(config)
         size = sizes(config)
         layout = layout_of(config, "model.layers.0.mlp.up_proj")
-        if layout != PLAIN and (self.is_llama or layout.name != "fp8-block"):
+        if layout != PLAIN and not (self.is_qwen3 and layout.name == "fp8-block"):
             raise NotCovered(f"{self.model_class} with weights stored as {layout.name}")
         out = Blueprint()
         vocabulary(out, "model.embed_tokens", size.vocab, size.hidden)
@@ -151,7 +151,7 @@ class Dense:
             self.place,
             self.build,
             self.route,
-            verified=self.verified,
+            verified=verified_in(self.first, self.last),
             unknown=self.plain,
             missing="silent",
             mismatch="raises",
