@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -23,7 +22,7 @@ SHARD = "language_model.model.layers.17.mlp.experts.203.down_proj.weight_packed"
 
 
 def variants(table: TensorTable) -> dict[str, TensorTable]:
-    """The checkpoint as it is, without one expert's shard, and under a prefix that nobody knows."""
+    """Return the checkpoint as it is, one expert shard short, and under a prefix nobody knows."""
     keep = [at for at, name in enumerate(table.names) if name != SHARD]
     return {
         "as it is": table,
@@ -32,7 +31,7 @@ def variants(table: TensorTable) -> dict[str, TensorTable]:
     }
 
 
-def main() -> int:
+def main() -> None:
     """Print a line a variant."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "kimi"
@@ -48,7 +47,9 @@ def main() -> int:
                 start = time.process_time()
                 model = profile.build(checkpoint.config)
                 outcome = simulate(profile, model, fresh, version)
-                renames = propose(fresh, outcome, partial(simulate, profile, model, version=version))
+                renames = propose(
+                    fresh, outcome, partial(simulate, profile, model, version=version)
+                )
                 seconds.append(time.process_time() - start)
             lost = sum(len(g.names) for g in outcome.keys if g.status == "dropped")
             wanted = [n for g in outcome.parameters for n in g.wanted]
@@ -57,8 +58,7 @@ def main() -> int:
                 f"  {name:30} {statistics.median(seconds):6.2f}   "
                 f"lost {lost}, wanted {wanted[:1]}{'…' if len(wanted) > 1 else ''}, rename {proved}"
             )
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

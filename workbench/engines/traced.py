@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from workbench.checkpoint.config import Config
 from workbench.checkpoint.records import TensorTable
 from workbench.checkpoint.templates import group_names, parse
 from workbench.checkpoint.values import TORCH_TYPES, storage_shape
@@ -29,7 +30,6 @@ from workbench.errors import EngineError, WorkbenchError
 if TYPE_CHECKING:
     import torch
 
-    from workbench.checkpoint.config import Config
     from workbench.checkpoint.open import Checkpoint
 
 
@@ -85,19 +85,38 @@ def trace_engine(
     """
     from workbench.engines.running import run_tracer
 
-    job = {
-        "id": "0",
+    job: dict[str, Any] = {
+        "id": "as it is",
         "checkpoint": _folder(checkpoint),
         "target": _folder(target) if target is not None else None,
         "model_class": engine.model_class or None,
     }
-    (seen,) = run_tracer(python, [job], engine=engine.name)
+    jobs = [job]
+    if checkpoint.config.layout == "speculators":
+        jobs.append(job | {"id": "flattened", "config": dict(checkpoint.config.flattened())})
+    # A GPU package that is missing there is stood in for: a loader has no use for it, and a call fails.
+    seen = run_tracer(python, jobs, engine=engine.name, stubs=True)
+    _check(seen[0], engine, python)
+    outcome, resolve = _answer(seen[0], engine, checkpoint, checkpoint.config)
+    if outcome.outcome == "refused" and len(seen) > 1 and not seen[1].get("unsupported"):
+        flat = Config(checkpoint.config.flattened(), checkpoint.config.source)
+        shown, resolve = _answer(seen[1], engine, checkpoint, flat)
+        outcome = dataclasses.replace(
+            shown, outcome="refused", error=outcome.error, place=outcome.place
+        )
+    return outcome, resolve
+
+
+def _check(
+    seen: Mapping[str, Any], engine: registry.Engine, python: str | os.PathLike[str]
+) -> None:
+    """Raise where the answer would be one to another question."""
     version = str(seen["version"])
     if engine.version and engine.version != version:
         raise EngineError(
             f"{python} has {engine.name} {version}, not {engine.version}",
             why="the real loader of another version would answer another question",
-            next_step=f'Name "{engine.name}=={version}", or give the interpreter that has {engine.version}.',
+            next_step=f'Name "{engine.name}=={version}", or give the interpreter of {engine.version}.',
         )
     if seen.get("unsupported"):
         raise EngineError(
@@ -105,10 +124,16 @@ def trace_engine(
             why=str(seen["unsupported"]),
             next_step="Ask the profile instead: leave out --python, or run it on a GPU host.",
         )
+
+
+def _answer(
+    seen: Mapping[str, Any], engine: registry.Engine, checkpoint: Checkpoint, config: Config
+) -> tuple[LoadOutcome, Resolve | None]:
+    """Return one run's outcome, with what the version's profile adds."""
+    version = str(seen["version"])
     model_class = str(seen.get("model_class") or "").rpartition(".")[2]
-    hints = _hints(dataclasses.replace(engine, version=version), model_class, checkpoint.config)
-    outcome = from_trace(seen, checkpoint.table, hints)
-    return outcome, _resolver(hints, version)
+    hints = _hints(dataclasses.replace(engine, version=version), model_class, config)
+    return from_trace(seen, checkpoint.table, hints), _resolver(hints, version)
 
 
 def _folder(checkpoint: Checkpoint) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from textwrap import shorten
 
 from workbench.display.text import plural
 from workbench.engines.outcome import KeyGroup, LoadOutcome, ParameterGroup
@@ -77,7 +78,10 @@ def _said(outcome: LoadOutcome, findings: tuple[Finding, ...], who: str) -> str:
 def _clause(text: str) -> str:
     """Return the first statement of a longer explanation, as the beginning of a sentence."""
     first = text.strip().splitlines()[0] if text.strip() else "no reason is given"
-    first = (first.split("; ")[0] if len(first) < 120 else first.split(": ")[0]).rstrip(".")
+    parts = first.split("; ") if len(first) < 120 else first.split(": ")
+    # What precedes the first colon may be no more than an exception's name.
+    first = parts[0] if len(parts[0].split()) > 2 or len(parts) == 1 else ": ".join(parts[:2])
+    first = shorten(first.rstrip("."), 160, placeholder=" …")
     # A key or a file at the beginning keeps its spelling.
     return first[:1].upper() + first[1:] if first.split(" ")[0].isalpha() else first
 

@@ -1,0 +1,1 @@
+"""Measurements against peers: ratios in one run, never timed tests."""

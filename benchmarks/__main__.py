@@ -1,0 +1,10 @@
+"""``make bench``: every measurement, one after the other."""
+
+from __future__ import annotations
+
+from benchmarks import diff, headers
+
+if __name__ == "__main__":
+    headers.main([])
+    print()
+    diff.main()

@@ -1,0 +1,113 @@
+"""The command line: words, exit codes, and no traceback for a user's mistake."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import workbench
+
+SPECULATORS = "data/drafts/speculators"
+SPECFORGE = "data/drafts/specforge"
+
+
+def run(root: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "workbench.cli", *args],
+        cwd=root, capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+
+
+def test_diff_that_loads_exits_0(root: Path) -> None:
+    done = run(root, "diff", SPECFORGE, "sglang==0.5.14")
+    assert done.returncode == 0, done.stderr
+    assert "14 of 15 keys load in sglang 0.5.14" in done.stdout
+
+
+def test_diff_that_loses_exits_1_and_names_the_rename(root: Path) -> None:
+    done = run(root, "diff", SPECULATORS, "sglang==0.5.11")
+    assert done.returncode == 1, done.stderr
+    text = " ".join(done.stdout.split())
+    assert "lose 10 of 16 keys and leave 7 parameters unfilled" in text
+    assert r"^layers\.0\. -> midlayer." in text
+    assert all(len(line) <= 80 for line in done.stdout.splitlines())
+
+
+def test_a_version_nobody_knows_is_never_certain(root: Path) -> None:
+    done = run(root, "diff", SPECFORGE, "sglang==99.0.0")
+    assert done.returncode == 3, done.stderr
+    assert done.stdout.startswith("? Cannot tell")
+
+
+def test_no_version_is_certain_only_where_all_agree(root: Path) -> None:
+    done = run(root, "diff", SPECULATORS, "sglang", "--json")
+    answer = json.loads(done.stdout)
+    assert done.returncode == {True: 0, False: 1, None: 3}[answer["ok"]]
+    assert len(answer["versions"]) > 3
+
+
+def test_json_is_what_to_dict_says(root: Path) -> None:
+    done = run(root, "diff", SPECULATORS, "sglang==0.5.11", "--json")
+    answer = json.loads(done.stdout)
+    assert answer["schema"] == "workbench.keydiff/1"
+    assert len(answer["dropped"]) == 10
+    assert len(answer["missing"]) == 7
+    assert answer["ignored"] == ["t2d"]
+    keys = [*answer["loaded"], *answer["dropped"], *answer["ignored"], *answer["mismatched"]]
+    assert len(keys) == len(set(keys)) == 16
+
+
+def test_fix_writes_a_copy_that_loads(root: Path, tmp_path: Path) -> None:
+    out = tmp_path / "fixed"
+    done = run(root, "fix", SPECULATORS, "sglang==0.5.11", "-o", str(out))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert run(root, "diff", str(out), "sglang==0.5.11").returncode == 0
+    with pytest.raises(workbench.WorkbenchError, match="needs no repair"):
+        workbench.fix_checkpoint(out, "sglang==0.5.11", tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["diff", "no/such/folder", "sglang==0.5.11"], "no/such/folder"),
+        (["diff", SPECULATORS, "slang==0.5.11"], "slang"),
+        (["diff", SPECULATORS, "sglang==x.y"], "x.y"),
+        (["diff", SPECULATORS, "sglang==0.3.0"], "0.3.0"),
+        (["diff", SPECULATORS, "sglang==0.5.11:NoSuchClass"], "NoSuchClass"),
+        (["diff", SPECULATORS, "sglang", "--python", "/no/python"], "/no/python"),
+        (["diff", SPECULATORS, "sglang==0.5.11", "--html", "/no/such/folder/x.html"], "x.html"),
+        (["fix", SPECFORGE, "sglang==0.5.14", "-o", "never"], "needs no repair"),
+        (["diff", "README.md", "sglang==0.5.11"], "README.md"),
+        (["report", "README.md", "-o", "never.html"], "README.md"),
+        (["diff", SPECULATORS], "model"),
+        (["no-such-command"], "no-such-command"),
+    ],
+)
+def test_mistakes_exit_2_with_what_why_and_next(root: Path, args: list[str], said: str) -> None:
+    done = run(root, *args)
+    assert done.returncode == 2, done.stdout
+    assert said.lower() in done.stderr.lower()
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    assert not (root / "never").exists()
+    assert not (root / "never.html").exists()
+
+
+def test_a_reader_that_goes_away_is_no_error(root: Path) -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m workbench.cli diff {SPECULATORS} sglang==0.5.11 | head -1",
+        shell=True, cwd=root, capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.stderr == ""
+
+
+def test_html_is_written_beside_the_text(root: Path, tmp_path: Path) -> None:
+    page = tmp_path / "diff.html"
+    done = run(root, "diff", SPECFORGE, "sglang==0.5.14", "--html", str(page))
+    assert done.returncode == 0
+    assert "<html" in page.read_text()
