@@ -9,7 +9,7 @@ export function verdictOf(payload, glyphs) {
   const { ok, line } = payload.verdict;
   const state = ok === null ? "unsure" : ok ? "ok" : "wrong";
   // The first sentence is understood in a second; what follows it is read afterwards.
-  const [, first, rest] = line.match(/^(.+?[.!?])\s+(?=\p{Lu})(.*)$/su) ?? [null, line, ""];
+  const [, first, rest] = line.match(/^(.{12,}?[.!?])\s+(.*)$/s) ?? [null, line, ""];
   return h(
     "header",
     { class: "wb-head", "data-state": state },

@@ -7,7 +7,8 @@ import { Table } from "./table.js";
 const MOST = 24; // pairs shown before the table takes over
 
 export function keydiff(payload, context) {
-  const table = new Table(payload.table, context);
+  // Where all is well the table is for reference: less of it at once.
+  const table = new Table(payload.table, { ...context, lines: payload.verdict.ok ? 8.5 : 13.5 });
   return {
     nodes: [
       verdictOf(payload, context.glyphs),

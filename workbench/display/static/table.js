@@ -79,6 +79,17 @@ export class Group {
       if (this.literals && !/\d/.test(test.plain)) return [];
     }
     if (!this.hasRows) return [];
+    // Text that spans no more than one index depends on that index alone: a few hundred values to try, and no
+    // name is built. Text that spans two must hold all that lies between them.
+    if (test.plain && this.literals && !this.literals.slice(1, -1).some((part) => test.holds(part))) {
+      const found = this.literals.slice(1).map((after, column) => {
+        const values = new Set(this.index.map((row) => row[column]));
+        return new Set([...values].filter((value) => test.text(this.literals[column] + value + after)));
+      });
+      const hits = [];
+      this.index.forEach((row, at) => row.some((value, column) => found[column].has(value)) && hits.push(at));
+      return hits.length === this.count ? null : hits;
+    }
     const names = test.plain && !test.exact ? this.lower : this.all;
     const rows = [];
     for (let row = 0; row < names.length; row++) if (test.name(names[row])) rows.push(row);
@@ -122,13 +133,14 @@ export function reading(filter) {
   }
   const exact = /[A-Z]/.test(filter);
   const has = (s) => s.includes(filter);
-  return { plain: filter, exact, name: has, text: exact ? has : (s) => s.toLowerCase().includes(filter) };
+  const holds = (part) => filter.includes(exact ? part : part.toLowerCase());
+  return { plain: filter, exact, holds, name: has, text: exact ? has : (s) => s.toLowerCase().includes(filter) };
 }
 
 export class Table {
-  constructor(table, { glyphs, order, ui, keep }) {
+  constructor(table, { glyphs, order, ui, keep, lines }) {
     this.groups = table.groups.map((data, at) => new Group(data, at, order));
-    Object.assign(this, { table, glyphs, order, keep });
+    Object.assign(this, { table, glyphs, order, keep, lines });
     this.states = order.filter((state) => table.groups.some((g) => g.status === state));
     this.id = "wb" + Math.random().toString(36).slice(2, 8);
     this.build();
@@ -281,7 +293,7 @@ export class Table {
     if (!this.rowHeight) return;
     const tall = this.length * this.rowHeight;
     this.body.style.height = `${Math.min(tall, TALLEST)}px`;
-    this.scroller.style.height = this.printing ? "auto" : `${Math.min(tall, this.rowHeight * 13.5)}px`;
+    this.scroller.style.height = this.printing ? "auto" : `${Math.min(tall, this.rowHeight * this.lines)}px`;
     this.grid.hidden = !this.length;
     const seen = this.scroller.clientHeight;
     this.scale = tall > TALLEST ? (tall - seen) / (TALLEST - seen) : 1; // table pixels a scrolled pixel
