@@ -123,9 +123,9 @@ def _vision(shape: Shape) -> Iterator[Entry]:
     for norm in ("vision_tower.encoder.final_layernorm", "mm_projector.pre_norm"):
         yield norm + ".weight", "BF16", (width,)
         yield norm + ".bias", "BF16", (width,)
-    for at, out in ((0, 4 * width), (2, shape.hidden)):
-        yield f"mm_projector.proj.{at}.weight", "BF16", (out, 4 * width)
-        yield f"mm_projector.proj.{at}.bias", "BF16", (out,)
+    for number, out in ((0, 4 * width), (2, shape.hidden)):
+        yield f"mm_projector.proj.{number}.weight", "BF16", (out, 4 * width)
+        yield f"mm_projector.proj.{number}.bias", "BF16", (out,)
 
 
 def config(shape: Shape) -> dict[str, object]:

@@ -323,3 +323,27 @@ def test_as_safetensors_or_an_error(blob: bytes) -> None:
         return
     if unambiguous(blob):
         assert mine == other
+
+
+# --- keys of names ---------------------------------------------------------------------------------
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.text(max_size=40), max_size=20))
+def test_keys_depend_on_the_name_alone(names: list[str]) -> None:
+    from workbench.checkpoint.columns import keys_of
+
+    keys = keys_of(names).tolist()
+    assert keys == [keys_of([name]).tolist()[0] for name in names]
+    assert len(set(keys)) == len(set(names))
+
+
+def test_keys_of_names_with_a_pattern() -> None:
+    from workbench.checkpoint.columns import keys_of
+
+    names = [f"a.{i}.bb.{j}.ccc.{k}.w" for i in range(60) for j in range(60) for k in range(60)]
+    names += ["x" * n for n in range(1024)]
+    assert len(np.unique(keys_of(names))) == len(names)
+    assert keys_of([]).tolist() == []
+    long = ["y" * 1024 + end for end in ("a" * 1024, "b" * 1024)]
+    assert len(set(keys_of(long).tolist())) == 2

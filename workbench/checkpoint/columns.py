@@ -6,6 +6,7 @@ arrays of byte positions, first and after the last.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,20 +15,18 @@ import numpy as np
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Words = np.ndarray[Any, np.dtype[np.uint64]]
 
-_PAD = 16
-_WORD = 8
 # Of a longer span only the end goes into its key: keys are compared, and equal ones are looked at.
 _LONGEST = 1024
+_PAD = _LONGEST
 # So many spans at a time that their columns stay in the cache of a core.
 _BLOCK = 4096
 
 # Keeps the last n bytes of a word, which little-endian order puts on top.
 _KEEP = np.array([(1 << 64) - (1 << (8 * (8 - n))) for n in range(9)], dtype=np.uint64)
-# An odd factor for each column of words.
-_FACTORS = [
-    np.uint64((0x9E3779B97F4A7C15 * (2 * n + 1) ^ 0xD6E8FEB86659FD93 << n) % (1 << 64) | 1)
-    for n in range(_LONGEST // _WORD)
-]
+# An odd random factor for each word of a span; factors with a pattern would let names with one collide.
+_FACTORS = np.random.default_rng(20260101).integers(
+    1 << 63, size=_LONGEST // 8, dtype=np.uint64
+) * np.uint64(2) + np.uint64(1)
 
 # Eight digits become a number in three steps: pairs, fours, eight.
 _STEPS = [
@@ -62,7 +61,7 @@ class Text:
 
     def follows(self, at: Ints, text: bytes) -> bool:
         """Whether that text of at most eight bytes stands at every position."""
-        shift = np.uint64(8 * (_WORD - len(text)))
+        shift = np.uint64(8 * (8 - len(text)))
         wanted = np.uint64(int.from_bytes(text, "little")) << shift
         return bool(((self.words(at) << shift) == wanted).all())
 
@@ -91,11 +90,11 @@ class Text:
 
     def keys(self, first: Ints, after: Ints) -> Words:
         """Return a 64-bit key of each span: equal texts have equal keys, others hardly ever."""
-        blocks = []
+        blocks = [np.zeros(0, np.uint64)]
         for at in range(0, len(first), _BLOCK):
             length = after[at : at + _BLOCK] - first[at : at + _BLOCK]
-            blocks.append(_key(self._columns(after[at : at + _BLOCK], length), length))
-        return np.concatenate(blocks) if blocks else np.zeros(0, np.uint64)
+            blocks.append(_key(self._table(after[at : at + _BLOCK], length), length))
+        return np.concatenate(blocks)
 
     def distinct(self, first: Ints, after: Ints) -> tuple[Ints, Ints] | None:
         """Return positions of the distinct spans, and for each span which of them it equals.
@@ -105,38 +104,52 @@ class Text:
         length = after - first
         if length.max() > _LONGEST:
             return None
-        columns = self._columns(after, length)
-        key = _key(columns, length)
-        _, sample, group = np.unique(key, return_index=True, return_inverse=True)
-        same = length == length[sample][group]
-        for column in columns:
-            same &= column == column[sample][group]
-        return (sample, group) if same.all() else None
+        table = self._table(after, length)
+        sample, group = _classes(_key(table, length))
+        alike = (length == length[sample][group]).all() and (table == table[sample][group]).all()
+        return (sample, group) if alike else None
 
-    def _columns(self, after: Ints, length: Ints) -> list[Words]:
-        """Return the spans' bytes in words, from the end to the front; zeros where a span is shorter."""
-        columns = []
-        shortest = int(length.min(initial=0))
-        for back in range(0, min(int(length.max(initial=0)), _LONGEST), _WORD):
-            if back + _WORD <= shortest:
-                columns.append(self.words(after - (back + _WORD)))
-                continue
-            column = self.words(np.maximum(after - (back + _WORD), -_PAD))
-            column &= _KEEP[np.minimum(np.maximum(length - back, 0), _WORD)]
-            columns.append(column)
-        return columns
+    def _table(self, after: Ints, length: Ints) -> Words:
+        """Return the spans' bytes, one a row, flush right behind zeros, in words."""
+        width = min(max(int(length.max(initial=1)) + 7, 8), _LONGEST) // 8 * 8
+        size = len(self._padded) - width + 1
+        rows = np.ndarray((size,), f"V{width}", self._padded, 0, (1,))[after + (_PAD - width)]
+        table = rows.view("<u8").reshape(len(after), -1)
+        table &= _masks(width)[np.minimum(length, width)].view("<u8").reshape(len(after), -1)
+        return table
 
 
-def _key(columns: list[Words], length: Ints) -> Words:
-    """Return a key of the spans whose words these are; a column of zeros changes nothing."""
-    key = length.astype(np.uint64)
-    for column, factor in zip(columns, _FACTORS, strict=False):
-        # Both halves of a word reach both halves of the product.
-        mixed = column ^ (column >> np.uint64(32))
-        np.multiply(mixed, factor, out=mixed)
-        np.bitwise_xor(mixed, mixed >> np.uint64(29), out=mixed)
-        np.add(key, mixed, out=key)
+@functools.cache
+def _masks(width: int) -> np.ndarray[Any, Any]:
+    """Return rows of bytes of which the last n are set, for n from 0 to `width`."""
+    n, at = np.arange(width + 1), np.arange(width)
+    masks = np.where(at >= width - n[:, None], 255, 0).astype(np.uint8)
+    return masks.reshape(-1).view(f"V{width}")
+
+
+def _key(table: Words, length: Ints) -> Words:
+    """Return a key of each row; zeros in front of a text change nothing."""
+    # Without the shift, what differs in the last byte of a word would reach eight bits of the product only.
+    table = table ^ (table >> np.uint64(32))
+    key: Words = table @ _FACTORS[-table.shape[1] :]
+    key ^= length.astype(np.uint64) * _FACTORS[0]
     return key
+
+
+def _classes(key: Words) -> tuple[Ints, Ints]:
+    """Return the position of the first of each distinct key, and for each key which of them it is."""
+    group = np.zeros(len(key), dtype=np.int64)
+    rest = np.arange(len(key))
+    samples: list[int] = []
+    while len(rest):
+        if len(samples) == 32:  # many: sorting is faster than going on one by one
+            _, sample, group = np.unique(key, return_index=True, return_inverse=True)
+            return sample, group
+        same = key[rest] == key[rest[0]]
+        group[rest[same]] = len(samples)
+        samples.append(int(rest[0]))
+        rest = rest[~same]
+    return np.array(samples, dtype=np.int64), group
 
 
 def _eight_digits(word: Words) -> Words:

@@ -223,8 +223,11 @@ class RemoteFile:
             return b""
         try:
             with self.filesystem.open(self.path, "rb", cache_type="none") as file:
-                file.seek(begin)
-                data = bytes(file.read(end - begin))
+                if begin:
+                    file.seek(begin)
+                data = bytearray()
+                while len(data) < end - begin and (part := file.read(end - begin - len(data))):
+                    data += part
         except Exception as error:
             raise self._failed(error) from None
         if len(data) != end - begin:
@@ -233,7 +236,7 @@ class RemoteFile:
                 why=f"the server sent {len(data):,} bytes where {end - begin:,} were asked for",
                 next_step="Try again; if it stays so, download the file and give its path.",
             )
-        return data
+        return bytes(data)
 
     def _failed(self, error: Exception) -> CheckpointError:
         step = "Check the address, the network and the credentials, or download the file."

@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from workbench.checkpoint.columns import Ints
 from workbench.checkpoint.records import TensorTable
 from workbench.checkpoint.safetensors import MAX_HEADER, Specs, read_header
 from workbench.checkpoint.sources import LocalFile
@@ -282,6 +283,7 @@ def _write_weights(
             continue
         source = ckpt.sources[code].local
         assert source is not None
+        _check_unchanged(source, table, np.flatnonzero(table.shard == code))
         header, pieces = _new_header(table, new_names, kept, ckpt.shard_metadata(shard))
         target = folder / shard
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -289,6 +291,21 @@ def _write_weights(
         written.append(shard)
         weight_map |= {name: shard for row in kept if (name := new_names[row]) is not None}
     return written, weight_map
+
+
+def _check_unchanged(source: Path, table: TensorTable, rows: Ints) -> None:
+    """Check that a file still has the header that it was opened with: bytes are copied by it."""
+    header = read_header(LocalFile(source), Specs())
+    same = (
+        header.names == [table.names[row] for row in rows]
+        and (header.begin == table.begin[rows]).all()
+        and (header.end == table.end[rows]).all()
+    )
+    if not same:
+        raise CheckpointError(
+            f"{source} has changed since it was opened",
+            next_step="Open the checkpoint again once nobody writes to it.",
+        )
 
 
 def _new_header(
