@@ -33,8 +33,8 @@ def judge(
         return False
     if any(g.status in ("missing", "partial", "mismatched") for g in outcome.parameters):
         return False
-    breaking = [f for f in findings if f.changes_output and f.severity == "error"]
-    if any(finding.confidence == "certain" for finding in breaking):
+    breaking = [f for f in findings if f.changes_output and f.severity != "note"]
+    if any(f.severity == "error" and f.confidence == "certain" for f in breaking):
         return False
     return None if breaking else True
 
@@ -68,7 +68,7 @@ def _said(outcome: LoadOutcome, findings: tuple[Finding, ...], who: str) -> str:
         if skipped
         else f"All {plural(total, 'key')}"
     )
-    broken = [f for f in findings if f.changes_output and f.severity == "error"]
+    broken = [f for f in findings if f.changes_output and f.severity != "note"]
     if broken:
         return f"{some} load in {who}, but: {broken[0].title}."
     aside = f", {skipped} {'is' if skipped == 1 else 'are'} skipped on purpose" if skipped else ""
