@@ -186,6 +186,24 @@ def test_engines_preferences(tmp_path: Path) -> None:
     assert open_checkpoint(only).names == ["vendor"]
 
 
+def test_the_shipped_drafts(root: Path) -> None:
+    """Real files of real writers."""
+    speculators = open_checkpoint(root / "data" / "drafts" / "speculators")
+    assert len(speculators) == 16
+    assert speculators.config.layout == "speculators"
+    flat = speculators.config.flattened()
+    assert flat["architectures"] == ["LlamaForCausalLMEagle3"]
+    assert flat["hidden_size"] == speculators["norm.weight"].shape[0]
+    specforge = open_checkpoint(root / "data" / "drafts" / "specforge")
+    assert len(specforge) == 15
+    assert specforge.config.layout == "huggingface"
+    assert not specforge.quantization
+    for checkpoint in (speculators, specforge):
+        (file,) = checkpoint.files
+        for name, tensor in load_file(file).items():
+            assert torch.equal(checkpoint.tensor(name), tensor)
+
+
 def test_import_without_torch() -> None:
     code = "import workbench.checkpoint.open, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -461,6 +479,27 @@ def test_cache_link_into_another_model(cache: Path, tmp_path: Path) -> None:
     (snapshot / "model.safetensors").unlink()
     (snapshot / "model.safetensors").symlink_to(other / "x")
     assert "leads out" in failure(snapshot).what
+
+
+def test_only_the_config_is_cached(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The weights' headers then come from the Hub; a filesystem in memory stands for it here."""
+    import fsspec
+
+    from workbench.checkpoint import hub
+
+    (cache / "models--org--name" / "snapshots" / ("b" * 40) / "model.safetensors").unlink()
+    memory = fsspec.filesystem("memory")
+    for file in write_sharded(tmp_path / "remote").iterdir():
+        memory.pipe(f"/hub/org/name/{file.name}", file.read_bytes())
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    monkeypatch.setattr(hub, "filesystem", lambda model: (memory, f"/hub/{model.repo}"))
+    for place in (f"org/name@{'b' * 40}", "org/name@v3"):
+        checkpoint = open_checkpoint(place)
+        assert_whole(checkpoint)
+        assert checkpoint.files[0].startswith("hf://")
+        assert checkpoint.source == place
 
 
 # --- remote ----------------------------------------------------------------------------------------

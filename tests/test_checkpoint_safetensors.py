@@ -309,7 +309,7 @@ def unambiguous(blob: bytes) -> bool:
     return True
 
 
-@settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.one_of(nearly_valid(), st.binary(max_size=60).map(packed)))
 def test_as_safetensors_or_an_error(blob: bytes) -> None:
     try:

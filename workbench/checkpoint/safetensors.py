@@ -18,6 +18,7 @@ import json
 import re
 from collections.abc import Sequence
 from math import prod
+from threading import Lock
 from typing import Any, NamedTuple, NoReturn, TypeGuard
 
 import msgspec
@@ -70,6 +71,7 @@ class Specs:
         self.codes: dict[tuple[str, tuple[int, ...]], int] = {}
         self.nbytes: list[int] = []
         self._by_text: dict[bytes, int] = {}
+        self._lock = Lock()  # headers of remote files are read side by side
 
     def code(self, dtype: str, shape: tuple[int, ...]) -> int:
         """Return the code of a dtype and shape; ValueError where there can be no such tensor."""
@@ -78,8 +80,11 @@ class Specs:
             bits = prod(shape) * DTYPE_BITS[dtype] if dtype in DTYPE_BITS else -1
             if bits < 0 or bits % 8 or bits >= 1 << 63:
                 raise ValueError(dtype, shape)
-            code = self.codes[dtype, shape] = len(self.codes)
-            self.nbytes.append(bits // 8)
+            with self._lock:
+                if (dtype, shape) not in self.codes:
+                    self.nbytes.append(bits // 8)
+                    self.codes[dtype, shape] = len(self.codes)
+            code = self.codes[dtype, shape]
         return code
 
     def of_text(self, text: bytes) -> int:
