@@ -130,6 +130,7 @@ def test_a_bias_of_a_known_layer_is_forgiven_since_0_25() -> None:
     assert (new.outcome, old.outcome) == ("loads", "raises")
     assert keys(new, "dropped") == {"midlayer.self_attn.o_proj.bias"}
     assert load("specforge", "0.25.1", plus("attn.bias", (128,))).outcome == "raises"
+    assert load("specforge", "0.32.0", plus("lm_head.bias", (128,))).outcome == "loads"
 
 
 def test_d2t_beside_a_full_vocabulary() -> None:
@@ -191,5 +192,7 @@ def test_the_target() -> None:
     newer = load("target", "0.32.0", gone, "LlamaForCausalLM")
     assert newer.outcome == "loads"  # linear layers are exempt from the check by then
     assert parameters(newer, "missing") == {"model.layers.3.mlp.down_proj.weight"}
+    normless = without("model.layers.3.input_layernorm.weight")
+    assert load("target", "0.32.0", normless, "LlamaForCausalLM").outcome == "raises"
     tied = load("target", "0.32.0", model_class="LlamaForCausalLM", tie_word_embeddings=True)
     assert keys(tied, "ignored") == {"lm_head.weight"}

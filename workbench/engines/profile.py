@@ -67,6 +67,8 @@ class Slot:
         when present, never called missing.
     optional
         The engine does without it (a default is right): never called missing.
+    demanded
+        The loader stops where nothing fills it, although it passes over others (`Profile.missing`).
     cut
         The dimension along which the loader cuts out its share, -1 for none: a tensor that is too long there
         is shortened without a word.
@@ -83,6 +85,7 @@ class Slot:
     joint: str = ""
     alternative: bool = False
     optional: bool = False
+    demanded: bool = False
     cut: int = -1
     pad: bool = False
 

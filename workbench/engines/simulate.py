@@ -96,7 +96,7 @@ def simulate(profile: Profile, model: Model, tensors: Tensors, version: str) -> 
     for part, route, number, rows in landed:
         groups.extend(_judge(profile, slots, part, route, number, rows, lost))
     parameters = tuple(_parameters(slots, lost))
-    error = _first_error(profile, groups, parameters)
+    error = _first_error(profile, groups, parameters) or _unmet(slots)
     return LoadOutcome(
         engine=profile.engine,
         version=version,
@@ -125,6 +125,14 @@ def _first_error(
         if absent:
             more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
             return f"missing from the checkpoint: {absent[0]}{more}"
+    return ""
+
+
+def _unmet(slots: _Slots) -> str:
+    """Return the first demanded tensor that is missing, "" for none."""
+    for slot, filled in zip(slots.model.slots, slots.filled, strict=True):
+        if slot.demanded and not filled.all():
+            return f"missing from the checkpoint: {fill(slot.template, slot.index[filled == 0])[0]}"
     return ""
 
 
