@@ -8,6 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from PIL import Image
 from playwright.sync_api import sync_playwright
 
 import workbench
@@ -34,7 +35,9 @@ def main(folder: Path) -> None:
             )
             page.goto(file.as_uri())
             page.wait_for_selector("[data-ready]")
-            page.screenshot(path=folder / f"keys-{scheme}.png")
+            picture = folder / f"keys-{scheme}.png"
+            page.screenshot(path=picture)
+            Image.open(picture).quantize(96).save(picture, optimize=True)
         browser.close()
 
 

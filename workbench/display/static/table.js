@@ -168,7 +168,7 @@ export class Table {
     this.grid = h("div", {
       class: "wb-grid", role: "treegrid", tabindex: "0", "aria-label": "Keys and parameters",
       "aria-colcount": COLUMNS.length, onkeydown: (event) => this.gridKey(event),
-    }, h("div", { class: "wb-row wb-row-head", role: "row", "aria-rowindex": "1" }, this.headers), this.scroller);
+    }, (this.head = h("div", { class: "wb-row wb-row-head", role: "row", "aria-rowindex": "1" }, this.headers)), this.scroller);
     this.empty = h("div", { class: "wb-empty" });
     this.detail = h("aside", { class: "wb-about", "aria-live": "polite", "aria-label": "About the selected row" });
     this.root = h("section", { class: "wb-table", "aria-label": "Every key and parameter" },
@@ -283,8 +283,7 @@ export class Table {
   measure() {
     const width = this.root.clientWidth;
     if (!width) return;
-    const narrow = width < 640;
-    this.root.classList.toggle("wb-narrow", narrow);
+    const narrow = width < 860; // as in view.css
     this.rowHeight = narrow ? 54 : 34;
     this.draw();
   }
@@ -295,6 +294,8 @@ export class Table {
     this.body.style.height = `${Math.min(tall, TALLEST)}px`;
     this.scroller.style.height = this.printing ? "auto" : `${Math.min(tall, this.rowHeight * this.lines)}px`;
     this.grid.hidden = !this.length;
+    // A scroll bar that takes room takes it from the rows only: keep the headings above their columns.
+    this.head.style.paddingRight = `calc(16px + ${this.scroller.offsetWidth - this.scroller.clientWidth}px)`;
     const seen = this.scroller.clientHeight;
     this.scale = tall > TALLEST ? (tall - seen) / (TALLEST - seen) : 1; // table pixels a scrolled pixel
     this.grid.setAttribute("aria-rowcount", this.length + 1);
@@ -406,7 +407,7 @@ export class Table {
       ["Goes to", group.side === "key" ? at(group.parameter) : ""],
       ["Proposed name", whole ? group.rename : group.renamed(row)],
       ["Why", group.reason],
-      ["Shape and type", [shapeText(group.shape), group.dtype].filter(Boolean).join("  ")],
+      ["Shape and type", [shapeText(group.shape), group.dtype].filter(Boolean).join(" · ")],
       ["In the engine", group.place],
     ].filter(([, value]) => value);
     this.detail.append(
