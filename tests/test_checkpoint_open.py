@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -412,12 +413,34 @@ def test_what_is_no_file(tmp_path: Path) -> None:
     assert "directory" in failure(folder).why
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_permission(tmp_path: Path) -> None:
-    file = write_single(tmp_path) / "model.safetensors"
+@pytest.fixture
+def ordinary_user() -> Iterator[Path]:
+    """A folder of somebody who is not root, as whom the test runs: root may read everything."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)
+        root = os.geteuid() == 0
+        if root:
+            os.seteuid(65534)
+        try:
+            yield Path(folder)
+        finally:
+            if root:
+                os.seteuid(0)
+
+
+def test_permission(ordinary_user: Path) -> None:
+    folder = write_single(ordinary_user / "model")
+    file = folder / "model.safetensors"
     file.chmod(0)
-    assert "ermission" in failure(file).why
-    assert "ermission" in failure(tmp_path).why
+    for place in (file, folder):
+        assert failure(place).why == "Permission denied"
+    (folder / "x.pt").write_bytes(b"PK")
+    (folder / "x.pt").chmod(0)
+    assert failure(folder / "x.pt").why == "Permission denied"
+    folder.chmod(0)
+    for place in (file, folder):
+        assert failure(place).why == "Permission denied"
+    folder.chmod(0o700)
 
 
 # --- Hub ids and the cache -------------------------------------------------------------------------

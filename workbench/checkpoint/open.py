@@ -31,7 +31,7 @@ from workbench.checkpoint.folder import (
 )
 from workbench.checkpoint.records import TensorInfo, TensorTable
 from workbench.checkpoint.safetensors import Specs, join_headers, read_header
-from workbench.checkpoint.sources import Source, looks_like
+from workbench.checkpoint.sources import LocalFile, Source, looks_like, unreadable
 from workbench.checkpoint.values import as_torch, check_numpy, read_units
 from workbench.errors import CheckpointError
 
@@ -300,9 +300,12 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
 
 def _exists(path: Path) -> bool:
     try:
-        return os.path.lexists(path)
-    except ValueError:  # a NUL
+        os.lstat(path)
+    except PermissionError as error:  # a folder above it is closed: nobody can tell
+        raise unreadable(path, error) from None
+    except (OSError, ValueError):  # ValueError: a NUL in the name
         return False
+    return True
 
 
 def _open_local(path: Path, source: str) -> Checkpoint:
@@ -321,8 +324,6 @@ def _open_local(path: Path, source: str) -> Checkpoint:
     folder = LocalFolder(path.parent)
     if path.name.endswith(".index.json"):
         return _read(source, find_files(folder, path.name), folder)
-    from workbench.checkpoint.sources import LocalFile
-
     file = LocalFile(path)
     return _read(source, Files(_form(file), (file,), single=True), folder)
 
