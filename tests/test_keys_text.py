@@ -1,0 +1,72 @@
+"""What a diff says on a terminal, word for word: ``UPDATE_GOLDEN=1 pytest tests/test_keys_text.py``."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import workbench
+from workbench.display.text import cells
+from workbench.keys.records import KeyDiff
+
+from .conftest import ROOT
+
+GOLDEN = Path(__file__).parent / "golden"
+DRAFTS = ROOT / "data" / "drafts"
+
+
+def as_saved(folder: Path) -> KeyDiff:
+    shutil.copytree(DRAFTS / "speculators", folder / "draft")
+    return workbench.diff_keys("draft", "sglang==0.5.11")
+
+
+def flat(folder: Path, model: str = "sglang==0.5.11") -> KeyDiff:
+    workbench.fix_checkpoint(DRAFTS / "speculators", "sglang==0.5.14", folder / "draft")
+    return workbench.diff_keys("draft", model)
+
+
+def any_version(folder: Path) -> KeyDiff:
+    return flat(folder, "sglang")
+
+
+def repaired(folder: Path) -> KeyDiff:
+    flat(folder)
+    return workbench.fix_checkpoint("draft", "sglang==0.5.11", "repaired")
+
+
+def one_shard_missing(folder: Path) -> KeyDiff:
+    repaired(folder)
+    shutil.copytree(folder / "repaired", folder / "partial")
+    file = folder / "partial" / "model.safetensors"
+    tensors = load_file(file)
+    del tensors["midlayer.self_attn.k_proj.weight"]
+    save_file(tensors, file)
+    return workbench.diff_keys("partial", "sglang==0.5.11")
+
+
+def target(folder: Path) -> KeyDiff:
+    shutil.copytree(DRAFTS / "target", folder / "target")
+    return workbench.diff_keys("target", "sglang==0.5.14")
+
+
+CASES = (as_saved, flat, any_version, repaired, one_shard_missing, target)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_the_text_is_as_it_was(
+    case: Callable[[Path], KeyDiff], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # names are shown as they were given
+    monkeypatch.setenv("NO_COLOR", "1")
+    text = case(tmp_path).to_text(80) + "\n"
+    assert all(line.isprintable() and cells(line) <= 80 for line in text.splitlines())
+    golden = GOLDEN / f"{case.__name__}.txt"
+    if os.environ.get("UPDATE_GOLDEN"):
+        GOLDEN.mkdir(exist_ok=True)
+        golden.write_text(text)
+    assert text == golden.read_text()
