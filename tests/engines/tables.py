@@ -18,7 +18,7 @@ from .checkpoints import Case
 from .conformance import Sets
 
 OUT = Path(__file__).resolve().parents[2] / "docs" / "conformance.md"
-MUTATIONS = 200
+MUTATIONS = 100
 COLUMNS = ("loaded", "lost", "mismatched", "resized", "missing", "partial")
 
 HEAD = """\
