@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from workbench.engines.families import PLAIN, Blueprint, decoder_layer, layout_of
 from workbench.engines.profile import Model, NotCovered, Profile, Reaction, Route
@@ -169,7 +169,7 @@ def _at(file: str, line: int, version: str) -> str:
     return f"sglang/srt/models/{file}.py:{line} ({version})"
 
 
-def _llama(first: str, last: str, line: int, seen: str, stacked: Reaction, **more: bool) -> Dense:
+def _llama(first: str, last: str, line: int, seen: str, stacked: Reaction, **more: Any) -> Dense:
     place = _at("llama", line, seen)
     return Dense("LlamaForCausalLM", first, last, place, stacked, **more)
 
