@@ -87,7 +87,10 @@ def run(
     **more: Any,
 ) -> dict[str, Finding]:
     name, _, version = engine.partition("==")
-    keys = (KeyGroup("dropped", "", dropped, np.zeros((1, 0), np.int64), (), ""),)
+    keys = tuple(
+        KeyGroup("dropped", group)
+        for group in TensorTable.from_rows([TensorInfo(n, "F32", (1,), "") for n in dropped]).groups
+    )
     outcome = LoadOutcome(name, version, cls, "profile_source_read", "loads", keys, ())
     found = check(checkpoint, outcome, **more)
     assert all(f.next_step and f.title and f.evidence_for for f in found)

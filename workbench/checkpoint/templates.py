@@ -171,9 +171,16 @@ def numbered(template: str) -> str:
 
 
 def parse(name: str) -> tuple[str, list[int]]:
-    """Return the template of one name and the indices in it."""
-    (group,) = group_names([name])
-    return group.template, group.index[0].tolist()
+    """Return the template of one name and the indices in it, as `group_names` would."""
+    if _ODD.search(name):
+        return name.replace("{", "{{").replace("}", "}}"), []
+    segments, numbers = name.split("."), []
+    for at, text in enumerate(segments):
+        plain = text.isascii() and text.isdigit() and len(text) <= LONGEST
+        if plain and (text[0] != "0" or len(text) == 1):
+            numbers.append(int(text))
+            segments[at] = "{}"
+    return ".".join(segments), numbers
 
 
 def spans(values: Iterable[int]) -> str:
