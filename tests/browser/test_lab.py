@@ -252,3 +252,13 @@ def test_an_untrusted_notebook_shows_the_static_preview(
     assert page.locator(".wb-view").count() == 0
     if folder := os.environ.get("WORKBENCH_PICTURES"):
         page.screenshot(path=Path(folder) / "untrusted.png")
+
+    # Once the reader trusts it, the same output is alive, still without a kernel.
+    page.evaluate(
+        """for (const cell of window.jupyterapp.shell.currentWidget.content.widgets)
+             cell.model.trusted = true;"""
+    )
+    view = page.locator(".wb-view[data-ready]")
+    view.wait_for(timeout=30_000)
+    view.locator(".wb-filter").fill("q_proj")
+    assert view.locator(".wb-told").inner_text() == "1 of 23 rows · 1 group"

@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from workbench.display import assets, html
+from workbench.display.page import shell
+
 from ..display_samples import HOSTILE, Sample, big, group, hostile, incident, payload
 from .conftest import Opened
 
@@ -354,6 +357,19 @@ def test_what_is_left_out_is_said(open_page: Open, tmp_path: Path) -> None:
     assert page.locator("[aria-expanded]").count() == 0
     page.fill(".wb-filter", "layers")
     assert rows(page) == ["model.layers.{0...9}.weight"]
+
+
+def test_the_same_result_twice_on_a_page(open_page: Open, tmp_path: Path) -> None:
+    sample = incident()
+    data = assets.packed(sample.data)
+    twice = html.live(data, "<p>one</p>") + html.live(data, "<p>two</p>")
+    path = tmp_path / "twice.html"
+    path.write_text(shell("Twice", twice, scripts=(html.start_script(data),)))
+    page = open_page(path).page
+    page.wait_for_selector(".wb-view[data-ready] >> nth=1")
+    page.locator(".wb-filter").nth(1).fill("q_proj")
+    assert page.locator(".wb-told").nth(0).inner_text() == "23 rows · 23 groups"
+    assert page.locator(".wb-told").nth(1).inner_text() == "1 of 23 rows · 1 group"
 
 
 def test_an_empty_table_says_so(open_page: Open, tmp_path: Path) -> None:
