@@ -218,6 +218,8 @@ def _first_with(s: Subject, flag: str) -> str:
 def qk_norm(s: Subject) -> Iterator[Finding]:
     """Check for q_norm/k_norm in a class that has none."""
     lost = {n for g in s.outcome.keys if g.status == "dropped" for n in g.names}
+    if not lost:
+        return
     found = [
         t
         for part in ("q_norm", "k_norm")
