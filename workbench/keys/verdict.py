@@ -204,10 +204,10 @@ def _state(group: ParameterGroup) -> str:
 def _mend(outcome: LoadOutcome, renames: tuple[Rename, ...], checkpoint: str) -> str:
     chosen = next((r for r in renames if r.chosen), None)
     if chosen is not None:
-        said = f"Rename `{chosen.text}`, which is proved: {chosen.proof}."
         if outcome.engine == "torch":
-            return said
-        return f"{said} `{_fix(outcome, checkpoint)}` writes the copy."
+            return f"Rename `{chosen.text}`, which is proved."
+        fix = _fix(outcome, checkpoint)
+        return f"Rename `{chosen.text}`, which is proved: `{fix}` writes the copy."
     if any(r.proved for r in renames):
         return "Several renames fit equally well (below): choose one by what wrote the checkpoint."
     if renames:

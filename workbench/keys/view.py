@@ -25,6 +25,8 @@ def text(diff: KeyDiff, width: int | None = None) -> str:
     page.prose(f"checkpoint {diff.checkpoint}", "  ")
     for note in diff.notes:
         page.prose(note, "  note: ")
+    if diff.ok is not True and diff.findings:
+        page.prose(diff.findings[0].next_step, "  next: ")
     _answers(page, diff)
     _lost(page, diff)
     _groups(page, "Wrong shape or dtype", [g for g in diff.keys if g.status == "mismatched"])
