@@ -23,12 +23,12 @@ from workbench.checkpoint.folder import (
     TORCH,
     Files,
     Folder,
-    Index,
     LocalFolder,
     RemoteFolder,
     check_file,
     find_files,
 )
+from workbench.checkpoint.index import check_index
 from workbench.checkpoint.records import TensorInfo, TensorTable
 from workbench.checkpoint.safetensors import Specs, join_headers, read_header
 from workbench.checkpoint.sources import LocalFile, Source, looks_like, unreadable
@@ -399,7 +399,7 @@ def _read(source: str, files: Files, folder: Folder | None) -> Checkpoint:
         warnings = [*files.warnings, *notes]
         keys = keys_of(table.names)
         _check_unique(table, keys)
-        warnings += _check_index(files, table, keys)
+        warnings += check_index(files.index, table, keys)
         return Checkpoint(source, files, table, {}, folder, warnings, torch_files=opened)
     specs = Specs()
     with _no_collection():
@@ -411,7 +411,7 @@ def _read(source: str, files: Files, folder: Folder | None) -> Checkpoint:
         table = join_headers(headers, [file.name for file in files.sources], specs)
         keys = np.concatenate([header.keys for header in headers])
         _check_unique(table, keys)
-        warnings = [*files.warnings, *_check_index(files, table, keys)]
+        warnings = [*files.warnings, *check_index(files.index, table, keys)]
     metadata: dict[str, str] = {}
     for header in headers:
         metadata |= header.metadata
@@ -446,56 +446,3 @@ def _check_unique(table: TensorTable, keys: Words) -> None:
                 why="which of them an engine keeps depends on the order in which it reads the files",
                 next_step="Remove the file that does not belong to this checkpoint.",
             )
-
-
-def _agrees(index: Index, table: TensorTable, keys: Words) -> bool:
-    """Whether the index says what the files hold, by 64-bit keys of name and file.
-
-    Sorting two columns of numbers is much faster than looking up 200,000 names, and nothing is read by the
-    index: were two names to share a key, a warning would be lost and no more.
-    """
-    if len(index.keys) != len(table) or index.shards != table.shards:
-        return False
-    named, held = (
-        np.sort(names ^ ((shard.astype(np.uint64) + np.uint64(1)) * _MIX))
-        for names, shard in ((index.keys, index.shard), (keys, table.shard))
-    )
-    return bool((named == held).all())
-
-
-_MIX = np.uint64(0xD6E8FEB86659FD93)
-
-
-def _check_index(files: Files, table: TensorTable, keys: Words) -> list[str]:
-    """Compare the index with what the files hold; return warnings."""
-    index = files.index
-    if index is None or _agrees(index, table, keys):
-        return []
-    label = PurePosixPath(index.label).name
-    weight_map = index.weight_map
-    held = set(table.names)
-    absent = [name for name in weight_map if name not in held]
-    if absent:
-        raise CheckpointError(
-            f"{index.label} names {len(absent):,} tensors that its files do not hold: "
-            + ", ".join(absent[:3])
-            + (", …" if len(absent) > 3 else ""),
-            why=f"{absent[0]!r} should be in {weight_map[absent[0]]}",
-            next_step="Download that file again; if it is right, the index belongs to another version.",
-        )
-    warnings = []
-    unnamed = [name for name in table.names if name not in weight_map]
-    if unnamed:
-        warnings.append(
-            f"{len(unnamed):,} tensors are not in {label}, such as {unnamed[0]}: engines load them anyway"
-        )
-    moved = [t.name for t in table if weight_map.get(t.name, t.shard) != t.shard]
-    if moved:
-        warnings.append(
-            f"{len(moved):,} tensors are in another file than {label} says, such as {moved[0]}"
-        )
-    if len(index.keys) > len(weight_map):
-        warnings.append(
-            f"{label} names {len(index.keys) - len(weight_map):,} tensors more than once"
-        )
-    return warnings
