@@ -422,7 +422,13 @@ class Transformers:
         if cls is None:
             raise Refused(f"transformers {self.version} has no model class {name}")
         answer["model_class"] = f"{cls.__module__}.{cls.__name__}"
-        more: dict[str, Any] = {} if answer["values"] else {"device_map": "meta"}
+        more: dict[str, Any] = {}
+        if not answer["values"]:
+            if importlib.util.find_spec("accelerate") is None:
+                raise Unsupported(
+                    "transformers loads without values only where accelerate is installed"
+                )
+            more["device_map"] = "meta"
         first = None
         with log.collecting():
             try:
@@ -433,11 +439,12 @@ class Transformers:
                     "message": watch.shorten(error),
                     "place": watch.place_of(error),
                 }
+                # A wrong shape is what it can be told to pass over; for anything else this fails again.
                 more["ignore_mismatched_sizes"] = True
                 try:
                     model, info = cls.from_pretrained(folder, output_loading_info=True, **more)
                 except Exception as again:
-                    raise Refused(f"{watch.shorten(again)} ({watch.place_of(again)})") from again
+                    return {"error": first, "unexplained": watch.shorten(again), "log": log.lines}
         return self._answer(model, info, first, answer["stored"], log.lines)
 
     def _answer(
