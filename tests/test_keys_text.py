@@ -1,4 +1,4 @@
-"""What a diff says on a terminal, word for word: ``UPDATE_GOLDEN=1 pytest tests/test_keys_text.py``."""
+"""Texts of the notebook's story, word for word (``UPDATE_GOLDEN=1`` rewrites them)."""
 
 from __future__ import annotations
 
@@ -20,22 +20,13 @@ GOLDEN = Path(__file__).parent / "golden"
 DRAFTS = ROOT / "data" / "drafts"
 
 
-def as_saved(folder: Path) -> KeyDiff:
-    shutil.copytree(DRAFTS / "speculators", folder / "draft")
+def flattened_by_hand(folder: Path) -> KeyDiff:
+    workbench.fix_checkpoint(DRAFTS / "speculators", "sglang==0.5.14", folder / "draft")
     return workbench.diff_keys("draft", "sglang==0.5.11")
 
 
-def flat(folder: Path, model: str = "sglang==0.5.11") -> KeyDiff:
-    workbench.fix_checkpoint(DRAFTS / "speculators", "sglang==0.5.14", folder / "draft")
-    return workbench.diff_keys("draft", model)
-
-
-def any_version(folder: Path) -> KeyDiff:
-    return flat(folder, "sglang")
-
-
 def repaired(folder: Path) -> KeyDiff:
-    flat(folder)
+    flattened_by_hand(folder)
     return workbench.fix_checkpoint("draft", "sglang==0.5.11", "repaired")
 
 
@@ -54,7 +45,7 @@ def target(folder: Path) -> KeyDiff:
     return workbench.diff_keys("target", "sglang==0.5.14")
 
 
-CASES = (as_saved, flat, any_version, repaired, one_shard_missing, target)
+CASES = (flattened_by_hand, repaired, one_shard_missing, target)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
@@ -65,7 +56,7 @@ def test_the_text_is_as_it_was(
     monkeypatch.setenv("NO_COLOR", "1")
     text = case(tmp_path).to_text(80) + "\n"
     assert all(line.isprintable() and cells(line) <= 80 for line in text.splitlines())
-    golden = GOLDEN / f"{case.__name__}.txt"
+    golden = GOLDEN / f"{case.__name__.replace('_', '-')}.txt"
     if os.environ.get("UPDATE_GOLDEN"):
         GOLDEN.mkdir(exist_ok=True)
         golden.write_text(text)
