@@ -206,3 +206,17 @@ def test_several_renames_are_not_chosen_for_you(tmp_path: Path) -> None:
         workbench.fix_checkpoint(one, two, tmp_path / "out")
     assert "several" in str(caught.value) or "equally" in str(caught.value)
     assert not (tmp_path / "out").exists()
+
+
+def test_what_no_flat_config_can_say_is_no_all_clear_after_the_repair(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    for file in Path("data/drafts/speculators").iterdir():
+        (source / file.name).write_bytes(file.read_bytes())
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps(config | {"norm_before_residual": True}))
+    fixed = workbench.fix_checkpoint(source, "sglang==0.5.14", tmp_path / "fixed")
+    assert fixed.dropped == fixed.missing == ()
+    assert fixed.ok is False
+    assert any("norm_before_residual" in finding.title for finding in fixed.findings)
+    assert any("norm_before_residual" in note for note in fixed.notes)

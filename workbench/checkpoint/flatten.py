@@ -52,6 +52,8 @@ def flatten(raw: Mapping[str, Any]) -> Flattened:
     for key in _KEPT:
         if raw.get(key) is not None:
             flat[key] = raw[key]
+    # SGLang does not read it; kept so that whoever looks at the flat copy still knows how it was trained.
+    flat["norm_before_residual"] = bool(raw.get("norm_before_residual", True))
     flat["tie_word_embeddings"] = bool(raw.get("tie_word_embeddings", False))
     if raw.get("target_hidden_size") is not None:
         flat["target_hidden_size"] = raw["target_hidden_size"]

@@ -173,8 +173,9 @@ def _lost(
         code="keys-lost",
         severity="error",
         title=f"{plural(count, 'key')} {'reach' if count > 1 else 'reaches'} no parameter, {how}",
-        detail=f"{plural(unfilled, 'parameter')} that the checkpoint was to fill keep whatever the engine"
-        " made them with: uninitialised memory for linear layers, ones for norms."
+        detail=f"{plural(unfilled, 'parameter')} that the checkpoint was to fill "
+        f"{'keep' if unfilled > 1 else 'keeps'} what the engine made: uninitialised memory for linear layers, "
+        "ones for norms."
         if unfilled and not stops
         else "",
         evidence_for=evidence,
@@ -222,7 +223,8 @@ def _lacking(outcome: LoadOutcome, lacking: list[ParameterGroup]) -> Finding:
         code="tensors-missing",
         severity="error",
         title=f"The checkpoint lacks {plural(len(wanted), 'tensor')} that {_who(outcome)} wants",
-        detail=f"{plural(count, 'parameter')} keep, in whole or in part, whatever the engine made them with.",
+        detail=f"{plural(count, 'parameter')} {'keep' if count > 1 else 'keeps'}, in whole or in part, what "
+        "the engine made: uninitialised memory for linear layers, ones for norms.",
         evidence_for=_first([f"{g.text} {_state(g)}" for g in lacking], "template", 6),
         changes_output=True,
         place=outcome.place,
