@@ -373,19 +373,34 @@ def test_warnings_of_the_loader_are_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tensor", "runs"),
+    ("tensor", "block", "count"),
     [
-        (torch.zeros(3, 4), [(0, 48)]),
-        (torch.zeros(3, 4).t(), [(0, 48)]),
-        (torch.zeros(3, 4)[1:], [(16, 48)]),
-        (torch.zeros(3, 4)[:, 1:3], [(4, 12), (20, 28), (36, 44)]),
-        (torch.zeros(4).expand(3, 4), [(0, 16)]),
-        (torch.zeros(0, 4), []),
-        (torch.zeros(()), [(0, 4)]),
+        (torch.zeros(3, 4), (0, 48, ()), 48),
+        (torch.zeros(3, 4).t(), (0, 48, ()), 48),
+        (torch.zeros(3, 4)[1:], (16, 32, ()), 32),
+        (torch.zeros(3, 4)[:, 1:3], (4, 8, ((16, 3),)), 24),
+        (torch.zeros(4, 3, 4)[:, 1:, 1:3], (20, 8, ((16, 2), (48, 4))), 64),
+        (torch.zeros(4).expand(3, 4), (0, 16, ()), 16),
+        (torch.zeros(()), (0, 4, ()), 4),
     ],
 )
-def test_byte_ranges_of_views(tensor: torch.Tensor, runs: list[tuple[int, int]]) -> None:
-    assert watch.merge(watch.runs_of(tensor)) == runs
+def test_bytes_of_views(tensor: torch.Tensor, block: watch.Block, count: int) -> None:
+    assert watch.block_of(tensor) == block
+    assert watch.measure([block]) == count
+    assert watch.measure([block, block]) == count
+    assert watch.block_of(torch.zeros(0, 4)) is None
+
+
+def test_overlapping_bytes_are_counted_once() -> None:
+    blocks: list[watch.Block] = [
+        (0, 10, ()),
+        (5, 10, ()),
+        (2, 3, ()),
+        (20, 2, ((4, 3),)),
+        (24, 6, ()),
+    ]
+    assert watch.measure(blocks) == 15 + 2 + 6
+    assert watch.measure([]) == 0
 
 
 # --- the host's side, with an engine made of a few lines ------------------------------------------

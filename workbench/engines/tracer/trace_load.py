@@ -376,6 +376,9 @@ class SGLang:
         watch = sibling("watch")
         if type(error).__name__ == "StubCalled":
             raise Unsupported(f"it needs a GPU build even to be built: {error}") from error
+        if watch.place_of(error).endswith("_cpu"):  # get_rope_cpu, which knows fewer configs
+            text = f"{watch.shorten(error)} ({watch.place_of(error)})"
+            raise Unsupported(f"it fails in a function for CPUs only: {text}") from error
         if not values and watch.needs_values(error):
             text = watch.shorten(error)
             raise Unsupported(f"the class cannot be built without values: {text}") from error

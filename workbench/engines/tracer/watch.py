@@ -29,7 +29,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 Named = Iterable[tuple[str, torch.Tensor]]
-Runs = list[tuple[int, int]]
+# Bytes of a memory: the first, how many in a row, and (step, count) for each dimension of such rows.
+Block = tuple[int, int, tuple[tuple[int, int], ...]]
 
 # Every byte of a parameter before loading. In each float format that is a NaN, and not the one that
 # arithmetic yields, so that a checkpoint full of NaNs does not look unwritten.
@@ -37,7 +38,7 @@ SENTINEL = 0xFF
 # How many keys a loader may stumble over, one reload each, before we stop looking for more.
 MOST_ERRORS = 64
 # A write that is scattered over more pieces than this is taken as the range from first to last.
-MOST_RUNS = 4_000_000
+MOST_PIECES = 20_000_000
 # In-place operations that write only where their index says, and what stands for the index.
 INDEXED = {
     "aten::index_put_": ("indices",),
@@ -66,10 +67,10 @@ def memory_of(tensor: torch.Tensor) -> int:
         return 0
 
 
-def runs_of(tensor: torch.Tensor) -> Runs:
-    """Return the byte ranges of its memory that a tensor covers."""
+def block_of(tensor: torch.Tensor) -> Block | None:
+    """Return the bytes of its memory that a tensor covers, None if it has no elements."""
     if tensor.numel() == 0:
-        return []
+        return None
     item = tensor.element_size()
     start = int(tensor.storage_offset()) * item
     strides = sorted(
@@ -84,36 +85,28 @@ def runs_of(tensor: torch.Tensor) -> Runs:
     pieces = 1
     for _, size in strides:
         pieces *= size
-    if pieces > MOST_RUNS:
-        return [(start, start + length + sum(s * (n - 1) for s, n in strides))]
-    starts = [start]
-    for stride, size in reversed(strides):
-        starts = [one + stride * i for one in starts for i in range(size)]
-    return [(one, one + length) for one in starts]
+    if pieces > MOST_PIECES:
+        return start, length + sum(s * (n - 1) for s, n in strides), ()
+    return start, length, tuple(strides)
 
 
-def merge(runs: Runs) -> Runs:
-    """Sort byte ranges and join those that touch."""
-    merged: Runs = []
-    for start, stop in sorted(runs):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))
-        else:
-            merged.append((start, stop))
-    return merged
-
-
-def common_bytes(wanted: Runs, written: Runs) -> int:
-    """Count the bytes that two sorted lists of disjoint ranges have in common."""
-    total, i = 0, 0
-    for start, stop in wanted:
-        while i < len(written) and written[i][1] <= start:
-            i += 1
-        j = i
-        while j < len(written) and written[j][0] < stop:
-            total += min(stop, written[j][1]) - max(start, written[j][0])
-            j += 1
-    return total
+def measure(blocks: Iterable[Block]) -> int:
+    """Count the bytes that blocks cover together, each byte once."""
+    starts, lengths = [], []
+    for start, length, strides in blocks:
+        places = torch.tensor([start], dtype=torch.int64, device="cpu")
+        for stride, size in strides:
+            steps = torch.arange(size, dtype=torch.int64, device="cpu") * stride
+            places = (places[:, None] + steps).flatten()
+        starts.append(places)
+        lengths.append(torch.full_like(places, length))
+    if not starts:
+        return 0
+    first, order = torch.cat(starts).sort()
+    stop = first + torch.cat(lengths)[order]
+    reached = stop.cummax(0).values  # how far all pieces up to here reach
+    before = torch.cat([first[:1], reached[:-1]])
+    return int((reached - torch.maximum(before, first)).clamp(min=0).sum())
 
 
 def _raw(tensor: torch.Tensor) -> torch.Tensor | None:
@@ -162,7 +155,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._first = {name: memory_of(p) for name, p in self.parameters.items()}
         self._origin: dict[int, frozenset[str]] = {}  # memory -> keys whose values lie there
         self._computed: set[int] = set()  # memory that one operation filled from end to end
-        self._written: dict[int, Runs] = collections.defaultdict(list)
+        self._written: dict[int, set[Block]] = collections.defaultdict(set)
         self._alive: list[Any] = []  # or freed memory would be handed out again, with its identity
         self._alive.extend(self.parameters.values())
         for parameter in self.parameters.values():
@@ -243,19 +236,22 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not owners:
             self._mark(tensor, keys)
         if owners or keys:
-            self._written[memory_of(tensor)].extend(self._runs_written(func, args, kwargs, tensor))
+            self._written[memory_of(tensor)].update(self._blocks(func, args, kwargs, tensor))
 
-    def _runs_written(self, func: Any, args: Any, kwargs: Any, tensor: torch.Tensor) -> Runs:
+    def _blocks(self, func: Any, args: Any, kwargs: Any, tensor: torch.Tensor) -> list[Block]:
         """Return which bytes of `tensor` an operation wrote: all, but for those that take an index."""
         name = func._schema.name
+        block = block_of(tensor)
+        if block is None:
+            return []
         if name not in INDEXED:
-            return runs_of(tensor)
+            return [block]
         given = dict(zip((a.name for a in func._schema.arguments), args, strict=False))
         given.update(kwargs)
         index = [given[k] for k in INDEXED[name]]
         if any(t.is_meta for t in tree_leaves(index) if isinstance(t, torch.Tensor)):
             self.notes.append(f"{name} with an index without values: taken as written in full")
-            return runs_of(tensor)
+            return [block]
         index = [_on_cpu(part) for part in index]
         hit = torch.zeros(tensor.shape, dtype=torch.bool, device="cpu")
         if name in ("aten::index_put_", "aten::_index_put_impl_"):
@@ -270,7 +266,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         item = tensor.element_size()
         places: list[int] = (hit.nonzero() * strides).sum(dim=1).tolist()
         start = int(tensor.storage_offset())
-        return merge([((start + at) * item, (start + at + 1) * item) for at in places])
+        return [((start + at) * item, item, ()) for at in places]
 
     def report(self) -> dict[str, Any]:
         """Say where everything ended up; called after loading, successful or not."""
@@ -324,9 +320,12 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return 1.0
         if memory != self._first.get(name) and memory in self._computed:
             return 1.0
-        wanted = merge(runs_of(parameter))
-        size = sum(stop - start for start, stop in wanted)
-        seen = common_bytes(wanted, merge(self._written.get(memory, []))) / size
+        block = block_of(parameter)
+        assert block is not None
+        written = self._written.get(memory, set())
+        size = measure([block])
+        # What two sets have in common is what they have apart less what they have together.
+        seen = (size + measure(written) - measure([block, *written])) / size
         # Values that came by another way than torch operations (numpy, a thread of a library).
         raw = _raw(parameter) if memory == self._first.get(name) else None
         if raw is not None and seen < 1:
