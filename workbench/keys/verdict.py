@@ -174,8 +174,8 @@ def _lost(
         severity="error",
         title=f"{plural(count, 'key')} {'reach' if count > 1 else 'reaches'} no parameter, {how}",
         detail=f"{plural(unfilled, 'parameter')} that the checkpoint was to fill "
-        f"{'keep' if unfilled > 1 else 'keeps'} what the engine made: uninitialised memory for linear layers, "
-        "ones for norms."
+        f"{'keep' if unfilled > 1 else 'keeps'} what the engine made: uninitialised memory for linear "
+        "layers, ones for norms."
         if unfilled and not stops
         else "",
         evidence_for=evidence,
