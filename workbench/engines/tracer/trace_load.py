@@ -41,7 +41,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 # Above this many bytes of weights a checkpoint is loaded without values unless told otherwise.
 MOST_BYTES_WITH_VALUES = 512 << 20
-# Without values, small integer and boolean tensors are read all the same: loaders compute with them.
+# Without values, short lists of integers are read all the same: loaders compute with them.
 MOST_BYTES_OF_A_CONSTANT = 8 << 20
 LONGEST_HEADER = 512 << 20
 DTYPES = {
@@ -123,7 +123,8 @@ class Files:
                 kind = getattr(torch, DTYPES.get(dtype, dtype), None)
                 if kind is None:
                     raise Unsupported(f"{key} has dtype {dtype}, which this torch lacks")
-                small = stop - start <= MOST_BYTES_OF_A_CONSTANT and start >= 0
+                # Lists only: packed weights are integers, too, and there are terabytes of them.
+                small = len(shape) < 2 and stop - start <= MOST_BYTES_OF_A_CONSTANT and start >= 0
                 if small and stop > start and dtype in ("I32", "I64", "BOOL"):
                     with file.open("rb") as stream:
                         stream.seek(start)
