@@ -1,4 +1,4 @@
-"""What the scripts of the shipped case share: a clock with a deadline, a log, safetensors without a library."""
+"""What the scripts of the shipped case share: a clock, a log, safetensors without a library."""
 
 from __future__ import annotations
 
