@@ -50,8 +50,9 @@ def pretend(site: Path, name: str, version: str) -> None:
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize("numpy", ["1.26.4", "2.3.5"])
-@pytest.mark.parametrize("version", ["0.5.8", "0.5.14", "0.5.23"])
+@pytest.mark.parametrize(
+    ("version", "numpy"), [("0.5.8", "1.26.4"), ("0.5.14", "2.3.5"), ("0.5.23", "2.4.6")]
+)
 def test_installing_beside_sglang_changes_nothing_of_its_own(
     tmp_path: Path, version: str, numpy: str
 ) -> None:
