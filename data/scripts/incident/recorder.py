@@ -3,7 +3,7 @@
 The server imports this module by name; PYTHONPATH holds its folder. Hooks see eager calls only, so CUDA
 graphs are off in these runs. What is written, one file a call, in the order of the calls:
 
-    NNNNN-draft.npz    of the draft's logits processor: input_ids, positions, seq_lens, mode, logits (half)
+    NNNNN-draft.npz    of the draft's logits processor: input_ids, positions, seq_lens, mode, logits
                        and hidden (what the head was given)
     NNNNN-target.npz   of the target's: the same, but of the logits only the best token and its logit
     NNNNN-fc.npz       of the draft's fc: its input and output (float16)
