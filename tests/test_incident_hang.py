@@ -51,7 +51,7 @@ def test_the_stopped_rank_is_seen_and_the_relaunch_serves(tmp_path: Path) -> Non
                 "--work",
                 str(tmp_path / "work"),
                 "--deadline",
-                "120",
+                "95",
             ),
             *("--settle", "0.5", "--apart", "0.5", "--port", "30510"),
             *("--pyspy", str(Path(sys.executable).with_name("py-spy"))),

@@ -7,7 +7,7 @@ graphs are off in these runs. What is written, one file a call, in the order of 
                        and hidden (what the head was given)
     NNNNN-target.npz   of the target's: the same, but of the logits only the best token and its logit
     NNNNN-fc.npz       of the draft's fc: its input and output (float16)
-    weights/NAME.npy   each parameter of a module that was asked for, once, in float32: what the draft's memory
+    weights/NAME.npy   each parameter of a module that was asked for, once, in float32: what its memory
                        really held
 """
 
