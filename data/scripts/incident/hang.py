@@ -97,7 +97,7 @@ def healthy(
     if not server.wait_ready(time.monotonic() + deadline.left() - LAST_SECONDS):
         raise RuntimeError(f"the server did not come up; the log ends: {server.log()[-800:]}")
     log(f"ready after {server.record['ready_after']} s")
-    run = {"prompts": arguments.count, "new_tokens": 48}
+    run = {"prompts": arguments.count, "new_tokens": 48, "seconds": 30}
     answers = record_prompts(server, read_lines(arguments.prompts), run, server.out, deadline)
     write_json(server.out / "server_info.json", server.get("/server_info"))
     time.sleep(2)

@@ -40,7 +40,7 @@ CHUNKS_KEPT = 3  # prompts of which every chunk is kept as it came
 LAST_SECONDS = 25  # kept free for stopping servers and packing
 OURS = {
     "prompts": 200,
-    "new_tokens": 64,
+    "new_tokens": 48,
     "hidden": 0,
     "hooks": 0,
     "layer": "",
@@ -88,11 +88,11 @@ def record_prompts(
     out: Path,
     deadline: Deadline,
 ) -> dict[str, Any]:
-    """Send the prompts one after the other and write the answers."""
+    """Send the prompts one after the other and write the answers; stop when the time is over."""
     records, chunks = [], []
     began = time.monotonic()
     for prompt in prompts[: run["prompts"]]:
-        if deadline.left() < LAST_SECONDS:
+        if deadline.left() < LAST_SECONDS or time.monotonic() - began > run["seconds"]:
             break
         record, texts = ask(server, prompt, run["new_tokens"])
         records.append(record)
@@ -216,6 +216,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--work", type=Path, default=Path("/tmp/incident-runs"))
     parser.add_argument("--deadline", type=float, default=400)
     parser.add_argument("--parallel", type=int, default=5, help="servers at a time")
+    parser.add_argument(
+        "--run-seconds", type=float, default=120, help="for a run's prompts, at most"
+    )
     parser.add_argument("--only", default="", help="names of runs, with commas")
     parser.add_argument("--part", type=int, default=15_000_000)
     parser.add_argument(
@@ -231,7 +234,8 @@ def main() -> None:
     arguments = parse()
     arguments.out.mkdir(parents=True, exist_ok=True)
     log, deadline = Log(arguments.out / "log"), Deadline(arguments.deadline)
-    runs = [{**OURS, **run} for run in json.loads(arguments.plan.read_text())]
+    ours = {**OURS, "seconds": arguments.run_seconds}
+    runs = [{**ours, **run} for run in json.loads(arguments.plan.read_text())]
     only = {name for name in arguments.only.split(",") if name}
     runs = [run for run in runs if not only or run["name"] in only]
     arguments.work = arguments.work / arguments.plan.stem
