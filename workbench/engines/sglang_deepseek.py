@@ -11,6 +11,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from packaging.version import Version
+
 from workbench.engines.families import (
     ONCE,
     PLAIN,
@@ -73,6 +75,11 @@ class Rules:
     expert: Reaction = "raises"
     skips_layers: bool = True
     whole_experts: bool = False
+
+    @property
+    def reads_number(self) -> bool:
+        """Whether post_load_weights parses the names it was given; seen from 0.4.7 on."""
+        return Version(self.first) >= Version("0.4.7")
 
 
 RULES: tuple[Rules, ...] = (
@@ -227,6 +234,11 @@ def _finish(out: Blueprint, rules: Rules) -> None:
 def _route(name: str, rules: Rules, facts: Mapping[str, Any]) -> Route:
     """Return where a key of a decoder goes, the numbers of layers settled already."""
     place = rules.place
+    if rules.reads_number and "kv_b_proj" in name and not _third_part(name).isdecimal():
+        said = (
+            "after loading, SGLang reads the layer's number from the third part of each such name"
+        )
+        return Route("raise", reason=said, place=place)
     if "rotary_emb.inv_freq" in name:
         return Route("ignore", reason="a table that SGLang computes itself", place=place)
     if "lm_head.weight" in name and facts["tied"]:
@@ -244,6 +256,10 @@ def _route(name: str, rules: Rules, facts: Mapping[str, Any]) -> Route:
     if rules.joint and facts["q_lora"] and ("q_a_proj" in name or "kv_a_proj_with_mqa" in name):
         return Route("load", name, "kept until its partner comes", place, "silent")
     return Route("load", name, place=place, unknown=rules.plain)
+
+
+def _third_part(name: str) -> str:
+    return [*name.split("."), "", "", ""][2]
 
 
 def _facts(config: Config, layers: int) -> dict[str, Any]:

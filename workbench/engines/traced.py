@@ -6,6 +6,7 @@ import dataclasses
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from workbench.checkpoint.config import Config
 from workbench.checkpoint.records import TensorTable
-from workbench.checkpoint.templates import group_names, parse
+from workbench.checkpoint.templates import group_names, numbered, parse
 from workbench.checkpoint.values import TORCH_TYPES, storage_shape
 from workbench.engines import registry
 from workbench.engines.outcome import (
@@ -51,15 +52,27 @@ class Hints:
         route = self.profile.route(key, self.model)
         return (route.reason, route.place) if route.fate == "ignore" else None
 
-    @property
-    def shared(self) -> Mapping[str, str]:
-        """Parameter template -> what fills it after loading."""
-        return self.model.shared if self.model else {}
+    def source(self, parameter: str) -> str:
+        """Return what fills a parameter after loading, "" for nothing."""
+        return self._of(parameter, self.model.shared if self.model else {})
 
-    @property
-    def unused(self) -> Mapping[str, str]:
-        """Parameter template -> why no forward pass reads it."""
-        return self.model.unused if self.model else {}
+    def unused(self, parameter: str) -> str:
+        """Return why no forward pass reads a parameter, "" where one does."""
+        return self._of(parameter, self.model.unused if self.model else {})
+
+    def optional(self, parameter: str) -> bool:
+        """Tell whether the engine's own value of a parameter is right where nothing is loaded."""
+        return numbered(parse(parameter)[0]) in self._optional
+
+    @staticmethod
+    def _of(parameter: str, said: Mapping[str, str]) -> str:
+        return said.get(parameter, "") or said.get(numbered(parse(parameter)[0]), "")
+
+    @cached_property
+    def _optional(self) -> frozenset[str]:
+        slots = self.model.slots if self.model else ()
+        needed = {slot.parameter for slot in slots if not slot.optional}
+        return frozenset({slot.parameter for slot in slots} - needed)
 
 
 def trace_engine(
@@ -303,11 +316,11 @@ def _parameters(seen: Mapping[str, Any], hints: Hints) -> tuple[ParameterGroup, 
         part = float(written.get(name, 0.0))
         status: ParameterStatus = (
             "shared"
-            if name in hints.shared
+            if hints.source(name)
             else "mismatched"
             if name in cut or (name in misfit and part < 1)
             else "written"
-            if part >= 1
+            if part >= 1 or (not part and hints.optional(name))
             else "partial"
             if part > 0
             else "missing"
@@ -322,7 +335,7 @@ def _parameters(seen: Mapping[str, Any], hints: Hints) -> tuple[ParameterGroup, 
             groups.append(
                 ParameterGroup(
                     status, group.template, group.index, shapes[first], part,
-                    source=hints.shared.get(first, ""), unused=hints.unused.get(first, ""),
+                    source=hints.source(first), unused=hints.unused(first),
                 )
             )  # fmt: skip
     return tuple(groups)
