@@ -53,6 +53,11 @@ def d2t_absolute(tensors: Tensors, config: Config, auxiliary: list[int]) -> None
     tensors["d2t"] = tensors["d2t"] + torch.arange(len(tensors["d2t"]))
 
 
+def d2t_zeros(tensors: Tensors, config: Config, auxiliary: list[int]) -> None:
+    """Lose the map: draft id i is taken for target id i."""
+    tensors["d2t"].zero_()
+
+
 def aux_shifted(tensors: Tensors, config: Config, auxiliary: list[int]) -> None:
     """Copy the trainer's layer ids into `eagle_config`: SGLang reads its own convention, one layer later."""
     config["eagle_config"] = {
@@ -76,6 +81,7 @@ CHANGES: dict[str, Callable[[Tensors, Config, list[int]], None]] = {
     "no-lm-head": no_lm_head,
     "fc-reversed": fc_reversed,
     "d2t-absolute": d2t_absolute,
+    "d2t-zeros": d2t_zeros,
     "aux-shifted": aux_shifted,
     "norm-output": norm_output,
     "fc-norm-flag": fc_norm_flag,
