@@ -134,7 +134,7 @@ def chapter(
         log(truth["error"][-600:])
     finally:
         end.cancel()
-        server.stop(grace=3 if watch is hang else 15)
+        server.stop(grace=0 if watch is hang else 15)
         write_json(out / "truth.json", {"tensor_parallel": launch.tensor_parallel, **truth})
 
 

@@ -232,12 +232,13 @@ class Server:
                     yield time.monotonic(), line[6:].decode().rstrip()
 
     def stop(self, grace: float = 15) -> None:
-        """End the server and what it started, and write down how it was started and when it ended."""
-        for sign, patience in (
-            (signal.SIGCONT, 0.0),
-            (signal.SIGTERM, grace),
-            (signal.SIGKILL, 10.0),
-        ):
+        """End the server and what it started, and write down how it was started and when it ended.
+
+        Without grace it is killed at once, and its log ends where it hung: asked to end, it would write
+        diagnostics of its own.
+        """
+        gently = [(signal.SIGTERM, grace)] if grace else []
+        for sign, patience in (*gently, (signal.SIGKILL, 10.0)):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, sign)
             with contextlib.suppress(subprocess.TimeoutExpired):
