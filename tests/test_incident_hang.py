@@ -28,7 +28,10 @@ def serve() -> None:
     ]
     print(MARK, flush=True)
     if "--cuda-graph-backend-decode=disabled" not in sys.argv:
-        ranks[1].wait()
+        for _ in range(20):
+            time.sleep(0.1)
+            if "T" in Path(f"/proc/{ranks[1].pid}/stat").read_text().rpartition(")")[2].split()[:1]:
+                ranks[1].wait()
     os.execv(
         sys.executable,
         [sys.executable, str(Path(__file__).with_name("test_incident_server.py")), *sys.argv[1:]],
@@ -82,6 +85,8 @@ def test_the_stopped_rank_is_seen_and_the_relaunch_serves(tmp_path: Path) -> Non
         assert by_name["sglang::scheduler_TP0"]["status"] == "sleeping"
         assert by_name["sglang::scheduler_TP0"]["py"]["exit"] == 0, by_name
         assert (snapshot / f"pyspy-{by_name['sglang::scheduler_TP0']['pid']}.json").exists()
+    first = json.loads((tmp_path / "hang" / "first-start" / "truth.json").read_text())
+    assert first["served"] is True, first
     off = json.loads((tmp_path / "hang" / "relaunch-graphs-off" / "truth.json").read_text())
     assert off["served"] is True, off
     assert READY in (tmp_path / "hang" / "relaunch-graphs-off" / "server.log").read_text()

@@ -5,10 +5,12 @@ On a host with two GPUs::
     python3 data/scripts/incident/hang.py --engine ~/engine --models ~/models \
         --prompts .carry/corpus/prompts.jsonl --out $OUT --deadline 300
 
-1. `capture-hang`: rank 1 is stopped (SIGSTOP) a moment after the log line with which the capture of the
-target's    verification graphs begins. Two snapshots, 20 s apart; then the server is ended. 2.
-`relaunch-graphs-off`: the same without CUDA graphs. It serves a few prompts; two snapshots of it, idle. 3.
-`relaunch-graphs-on`, if the time allows: the first launch again and nobody stops anything. It serves, too.
+1. `first-start`: graphs on, nobody does anything. It serves; on a fresh host its kernels are compiled during
+   the capture (a rank stopped then would leave the other in a compiler, not in the wait to be shown).
+2. `capture-hang`: the same launch; rank 1 is stopped (SIGSTOP) a moment after the log line with which the
+   capture of the target's verification graphs begins. Two snapshots, then the server is killed.
+3. `relaunch-graphs-off`: without CUDA graphs. It serves a few prompts; two snapshots of it, idle.
+4. `relaunch-graphs-on`, if the time allows: the first launch again. It serves, too.
 
 The files are laid out as in ../shared/evidence: `server.log`, `snapshot-N/` with `processes.json`,
 `pyspy-PID.json`, `pyspy-native-PID.json` and `nvidia-smi.csv`; beside them `launch.json` and `truth.json`
@@ -90,24 +92,31 @@ def hang(
     }
 
 
-def healthy(
+def first(
     server: Server, arguments: argparse.Namespace, deadline: Deadline, log: Log
 ) -> dict[str, Any]:
-    """Wait until the server serves, send a few prompts, take two snapshots while it has nothing to do."""
+    """Wait until the server serves and send a few prompts."""
     if not server.wait_ready(time.monotonic() + deadline.left() - LAST_SECONDS):
         raise RuntimeError(f"the server did not come up; the log ends: {server.log()[-800:]}")
     log(f"ready after {server.record['ready_after']} s")
     run = {"prompts": arguments.count, "new_tokens": 48, "seconds": 30}
     answers = record_prompts(server, read_lines(arguments.prompts), run, server.out, deadline)
     write_json(server.out / "server_info.json", server.get("/server_info"))
-    time.sleep(2)
-    times = snapshots(server, min(arguments.apart, 10), arguments.pyspy, log)
     return {
-        "what": "nothing was done to it; snapshots while it had nothing to do",
-        "snapshots": times,
+        "what": "nothing was done to it",
         "served": answers["prompts"] > 0,
         "answers": answers,
     }
+
+
+def healthy(
+    server: Server, arguments: argparse.Namespace, deadline: Deadline, log: Log
+) -> dict[str, Any]:
+    """Let the server serve a few prompts, and take two snapshots while it has nothing to do."""
+    truth = first(server, arguments, deadline, log)
+    time.sleep(2)
+    truth["snapshots"] = snapshots(server, min(arguments.apart, 10), arguments.pyspy, log)
+    return truth
 
 
 def chapter(
@@ -120,6 +129,7 @@ def chapter(
     """Start one server and watch it; whatever happens is written down."""
     out = arguments.work / launch.name
     log(launch.name)
+    arguments.port += 20  # the last one's sockets may linger
     server = Server(
         launch, arguments.engine, arguments.models, out, arguments.port, arguments.launcher
     )
@@ -134,7 +144,7 @@ def chapter(
         log(truth["error"][-600:])
     finally:
         end.cancel()
-        server.stop(grace=0 if watch is hang else 15)
+        server.stop(grace={hang: 0, first: 3}.get(watch, 15))
         write_json(out / "truth.json", {"tensor_parallel": launch.tensor_parallel, **truth})
 
 
@@ -151,6 +161,7 @@ def main() -> None:
         "--settle", type=float, default=10, help="seconds from the stop to the first snapshot"
     )
     parser.add_argument("--apart", type=float, default=20, help="seconds between two snapshots")
+    parser.add_argument("--least", type=float, default=75, help="seconds that a relaunch needs")
     parser.add_argument("--count", type=int, default=5, help="prompts for the healthy server")
     parser.add_argument("--port", type=int, default=30000)
     parser.add_argument("--mark", default=MARK)
@@ -173,11 +184,13 @@ def main() -> None:
         "draft": arguments.draft,
         "tensor_parallel": arguments.tensor_parallel,
     }
+    # What follows is the story; what is left out when the time is short is its end.
+    chapter(Launch("first-start", **common), first, arguments, deadline, log)
     chapter(Launch("capture-hang", **common), hang, arguments, deadline, log)
-    chapter(
-        Launch("relaunch-graphs-off", graphs=False, **common), healthy, arguments, deadline, log
-    )
-    if deadline.left() > 100:
+    off = Launch("relaunch-graphs-off", graphs=False, **common)
+    if deadline.left() > arguments.least:
+        chapter(off, healthy, arguments, deadline, log)
+    if deadline.left() > arguments.least:
         chapter(Launch("relaunch-graphs-on", **common), healthy, arguments, deadline, log)
     pack(arguments.work, arguments.out, "hang", 15_000_000)
     log("packed")
