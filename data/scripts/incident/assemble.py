@@ -4,21 +4,40 @@
         --corpus .carry/corpus --recorded .carry/recorded
 
 Copied are the target, the two drafts that the real writers wrote (recipes.py makes the others again), the
-reports and logs of the training, the prompts, the list of the corpus' files, and the recorded runs. Nothing
-is changed on the way, but for the many small files of the forward hooks, which go into one `hooks.zip` a
-run. Says how large each part is.
+reports and logs of the training, the prompts, the list of the corpus' files, and the recorded runs. No
+value is changed on the way. To be small,
+
+- the many files of the forward hooks become `hooks.safetensors.xz` (tensor `00012-draft.logits` is the array
+  `logits` of the 13th call). Kept are the server's own warm-up request and the first prompt, or the first
+  two of the healthy chain on 0.5.14; left out are the others, and the same asked for their hidden states;
+- hidden states are the target's, so they are kept of that healthy chain only;
+- what the draft's modules held in memory becomes `memory.json` (each parameter: shape, hash, whether it is
+  bit by bit what the draft's file holds) and, where it is not, `memory.safetensors.xz`;
+- long server logs and server_info.json are compressed, except those of the story.
+
+Numbers that came from bfloat16 are stored as such again.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
+import lzma
 import shutil
-import zipfile
 from pathlib import Path
+from typing import Any
+
+from common import load_safetensors, save_safetensors, write_json
 
 DRAFTS = ("speculators", "specforge")
 LIMIT = 30e6  # bytes, all together
+STORY = ("incident", "repaired", "speculators")
+WHOLE = "speculators-hooks"  # the run under hooks of which more is kept than of the others
+MORE, FEWER = 2, 1  # prompts of their calls
+LONG = 20_000  # bytes
+FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
+EXTEND = 1  # the mode in which SGLang reads a prompt
 
 
 def copy(source: Path, out: Path) -> None:
@@ -44,20 +63,101 @@ def training(made: Path, corpus: Path, out: Path) -> None:
     shutil.copyfile(corpus / "prompts.jsonl", out / "prompts.jsonl")
     listing = json.loads((corpus / "files.json").read_text())
     (out / "corpus.json").write_text(json.dumps(listing, separators=(",", ":")) + "\n")
+    compress(out / "corpus.json")
 
 
-def run(source: Path, out: Path) -> None:
-    """Copy one run; the files of the hooks go into one archive, without times, so that it is reproducible."""
+def compress(path: Path) -> None:
+    """Replace a file by a compressed one; the same bytes give the same bytes."""
+    path.with_name(path.name + ".xz").write_bytes(lzma.compress(path.read_bytes(), preset=9))
+    path.unlink()
+
+
+def tensor(array: Any) -> Any:
+    """Return an array as a tensor, in bfloat16 where that loses nothing."""
+    import numpy as np
+    import torch
+
+    if array.dtype.kind in "US":
+        array = np.array(int(str(array)), dtype=np.int64)
+    array = np.ascontiguousarray(array)
+    if array.dtype == np.float32:
+        bits = array.reshape(-1).view(np.uint32)
+        if not (bits & 0xFFFF).any():
+            half = torch.from_numpy((bits >> 16).astype(np.uint16).view(np.int16))
+            return half.view(torch.bfloat16).reshape(array.shape)
+    return torch.from_numpy(array)
+
+
+def hooks(folder: Path, out: Path, prompts: int) -> None:
+    """Write the recorded calls into one file: those of the warm-up and of the first `prompts` prompts."""
+    import numpy as np
+
+    tensors, read = {}, 0
+    for file in sorted(folder.glob("*.npz")):
+        with np.load(file) as arrays:
+            read += file.stem.endswith("-target") and int(str(arrays["mode"])) == EXTEND
+            if read > 1 + prompts:
+                break
+            tensors |= {f"{file.stem}.{name}": tensor(arrays[name]) for name in arrays.files}
+    save_safetensors(out, tensors)
+    compress(out)
+
+
+def memory(folder: Path, out: Path, draft: dict[str, Any]) -> None:
+    """Compare what the draft's modules held with the draft's file; keep what differs."""
+    import numpy as np
+    import torch
+
+    described, kept = {}, {}
+    for file in sorted(folder.glob("*.npy")):
+        held = tensor(np.load(file))
+        wanted = draft_tensor(draft, file.stem)
+        same = bool(
+            wanted.shape == held.shape
+            and torch.equal(wanted.view(torch.int16), held.view(torch.int16))
+        )
+        raw = held.reshape(-1).view(torch.uint8).numpy().tobytes()
+        described[file.stem] = {
+            "shape": list(held.shape),
+            "dtype": str(held.dtype).removeprefix("torch."),
+            "sha256": hashlib.sha256(raw).hexdigest(),
+            "as_in_the_file": same,
+            "zeros": int((held == 0).sum()),
+            "nan": int(held.isnan().sum()),
+        }
+        if not same:
+            kept[file.stem] = held
+    write_json(out / "memory.json", described)
+    if kept:
+        save_safetensors(out / "memory.safetensors", kept)
+        compress(out / "memory.safetensors")
+
+
+def draft_tensor(draft: dict[str, Any], name: str) -> Any:
+    """Return what the draft's file has for a parameter of the running model."""
+    import torch
+
+    name = name.removeprefix("model.").replace("midlayer.", "layers.0.")
+    for fused, parts in FUSED.items():
+        if fused in name:
+            return torch.cat([draft[name.replace(fused, part)] for part in parts])
+    return draft[name]
+
+
+def run(source: Path, out: Path, draft: dict[str, Any]) -> None:
+    """Copy one run."""
     copy(source, out)
-    hooks = out / "hooks"
-    if not hooks.is_dir():
-        return
-    with zipfile.ZipFile(out / "hooks.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        for file in sorted(path for path in hooks.rglob("*") if path.is_file()):
-            entry = zipfile.ZipInfo(file.relative_to(hooks).as_posix())
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(entry, file.read_bytes())
-    shutil.rmtree(hooks)
+    if (out / "hooks").is_dir():
+        whole = out.name == WHOLE
+        hooks(out / "hooks", out / "hooks.safetensors", MORE if whole else FEWER)
+        if not whole:
+            (out / "hidden_states.jsonl.gz").unlink(missing_ok=True)
+        memory(out / "hooks" / "weights", out, draft)
+        shutil.rmtree(out / "hooks")
+    for name in ("server.log", "server_info.json"):
+        file = out / name
+        if file.exists() and file.stat().st_size > LONG and out.name not in STORY:
+            compress(file)
 
 
 def size(path: Path) -> int:
@@ -83,12 +183,13 @@ def main() -> None:
     if arguments.made and arguments.corpus:
         training(arguments.made, arguments.corpus, out / "training")
     if arguments.recorded:
+        draft = load_safetensors(out / "drafts" / "speculators" / "model.safetensors")
         for plan in sorted(path for path in arguments.recorded.iterdir() if path.is_dir()):
             for folder in sorted(path for path in plan.iterdir() if path.is_dir()):
-                run(
-                    folder,
-                    out / ("hang" if plan.name == "hang" else f"runs/{plan.name}") / folder.name,
-                )
+                if plan.name == "hang":
+                    copy(folder, out / "hang" / folder.name)
+                else:
+                    run(folder, out / "runs" / plan.name.removesuffix("-more") / folder.name, draft)
     for part in sorted(out.iterdir()):
         print(f"{size(part) / 1e6:8.2f} MB  {part.name}")
     total = size(out)

@@ -23,6 +23,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import lzma
 import re
 from collections import Counter
 from itertools import pairwise
@@ -39,6 +40,14 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
         return []
     with gzip.open(path, "rt") as file:
         return [json.loads(line) for line in file]
+
+
+def read_log(folder: Path) -> str:
+    """Return the server's log, compressed or not."""
+    if (folder / "server.log").exists():
+        return (folder / "server.log").read_text(errors="replace")
+    with lzma.open(folder / "server.log.xz", "rt", errors="replace") as file:
+        return file.read()
 
 
 def engine_histogram(request: dict[str, Any]) -> list[int]:
@@ -136,7 +145,7 @@ def summary(folder: Path) -> dict[str, Any]:
         result["accept_length_request"] = round(sum(lengths) / len(lengths), 4)
     unexplained = sum(not explained(r) for r in requests)
     result["chunks"] = {"rounds_in_order": unexplained == 0, "requests_not_explained": unexplained}
-    logged = LOGGED.findall((folder / "server.log").read_text(errors="replace"))
+    logged = LOGGED.findall(read_log(folder))
     if logged:
         result["log"] = {"accept_len": float(logged[-1][0]), "accept_rate": float(logged[-1][1])}
     return result
