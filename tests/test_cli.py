@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -80,7 +81,6 @@ def test_fix_writes_a_copy_that_loads(root: Path, tmp_path: Path) -> None:
         (["diff", SPECULATORS, "sglang==0.3.0"], "0.3.0"),
         (["diff", SPECULATORS, "sglang==0.5.11:NoSuchClass"], "NoSuchClass"),
         (["diff", SPECULATORS, "sglang", "--python", "/no/python"], "/no/python"),
-        (["diff", SPECULATORS, "sglang==0.5.11", "--html", "/no/such/folder/x.html"], "x.html"),
         (["fix", SPECFORGE, "sglang==0.5.14", "-o", "never"], "needs no repair"),
         (["diff", "README.md", "sglang==0.5.11"], "README.md"),
         (["report", "README.md", "-o", "never.html"], "README.md"),
@@ -96,6 +96,57 @@ def test_mistakes_exit_2_with_what_why_and_next(root: Path, args: list[str], sai
     assert done.stdout == ""
     assert not (root / "never").exists()
     assert not (root / "never.html").exists()
+
+
+def test_a_page_that_cannot_be_written_loses_no_verdict(root: Path) -> None:
+    for page in ("/no/such/folder/x.html", "."):
+        done = run(root, "diff", SPECFORGE, "sglang==0.5.14", "--html", page)
+        assert done.returncode == 2
+        assert "14 of 15 keys load" in done.stdout
+        assert "cannot write" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_version_and_full_disk(root: Path) -> None:
+    assert run(root, "--version").stdout.strip() == workbench.__version__
+    done = subprocess.run(
+        f"{sys.executable} -m workbench.cli diff {SPECFORGE} sglang==0.5.14 > /dev/full",
+        shell=True, cwd=root, capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "could not be written" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_terminal_without_unicode_still_gets_its_answer(root: Path, encoding: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "workbench.cli", "diff", SPECULATORS, "sglang==0.5.11"],
+        cwd=root, capture_output=True, check=False, timeout=120,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.isascii()
+    assert b"lose 10 of 16 keys" in done.stdout.replace(b"\n ", b"")
+
+
+def test_our_own_mistake_is_no_accusation(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from workbench import cli
+    from workbench.keys import diff
+
+    def broken(*args: object, **options: object) -> None:
+        raise ZeroDivisionError("ours")
+
+    monkeypatch.setattr(diff, "diff_keys", broken)
+    monkeypatch.setattr(sys, "argv", ["workbench", "diff", SPECFORGE, "sglang"])
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    assert left.value.code == 2
+    said = capsys.readouterr().err
+    assert "nothing is said about the checkpoint" in said
+    assert "ZeroDivisionError: ours" in said
 
 
 def test_a_reader_that_goes_away_is_no_error(root: Path) -> None:

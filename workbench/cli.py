@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from workbench import __version__
 from workbench.errors import WorkbenchError
 
 if TYPE_CHECKING:
@@ -23,8 +25,19 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    help="Forensics for SGLang: dropped keys, hung workers, untrained weights, rejected drafts.",
+    help="Forensics for SGLang: which keys of a checkpoint an engine drops, why, and what mends it.",
 )
+
+
+@app.callback(invoke_without_command=True)
+def common(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Print the version, where that is all that was asked for."""
+    if version:
+        typer.echo(__version__)
+        raise typer.Exit
+
 
 Ckpt = Annotated[
     str, typer.Argument(help="Folder, file, index.json, Hub id or URL of a checkpoint.")
@@ -94,24 +107,50 @@ def report(
 
 def _finish(result: Result, json: bool, html: Path | None) -> NoReturn:
     """Print a result, and leave with the exit code of its verdict."""
+    typer.echo(result.to_json(indent=1) if json else result.to_text())
     if html is not None:
         result.to_html(html)
         print(f"wrote {html}", file=sys.stderr)
-    typer.echo(result.to_json(indent=1) if json else result.to_text())
     verdict = getattr(result, "ok", True)
     raise typer.Exit({True: 0, False: 1}.get(verdict, 3))
 
 
 def main() -> NoReturn:
     """Run the command line; a user's mistake is three lines on standard error, never a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(
+                errors="backslashreplace"
+            )  # a name may be more than the terminal's encoding
     try:
         app()
     except WorkbenchError as error:
         print(error, file=sys.stderr)
     except BrokenPipeError:
         # The reader (head, less) has gone: no mistake, and Python must not complain when it exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _leave_quietly()
+    except OSError as error:
+        _leave_quietly()
+        print(WorkbenchError("the result could not be written", why=str(error)), file=sys.stderr)
+    except Exception as error:
+        # Exit code 1 accuses the checkpoint: a mistake of ours must not look like that.
+        if os.environ.get("WORKBENCH_DEBUG"):
+            raise
+        print(_our_mistake(error), file=sys.stderr)
     sys.exit(2)
+
+
+def _leave_quietly() -> None:
+    """Let Python's own flush at exit go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _our_mistake(error: Exception) -> WorkbenchError:
+    return WorkbenchError(
+        "the workbench itself failed; nothing is said about the checkpoint",
+        why=f"{type(error).__name__}: {error}",
+        next_step="Run it again with WORKBENCH_DEBUG=1 for the traceback, and report it with that.",
+    )
 
 
 if __name__ == "__main__":

@@ -175,6 +175,8 @@ def load(path: str | os.PathLike[str]) -> Result:
     hint = "Give a file written by result.save(path)."
     try:
         data = json.loads(Path(path).read_bytes())
+    except TypeError as error:
+        raise WorkbenchError(what, why=str(error), next_step=hint) from None
     except OSError as error:
         raise WorkbenchError(
             f"cannot read {path}", why=error.strerror or str(error), next_step=hint
@@ -190,8 +192,12 @@ def load(path: str | os.PathLike[str]) -> Result:
             what, why=f"its schema is {schema!r}, known here: {known}", next_step=hint
         )
     try:
-        return kind.from_dict(data)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        result = kind.from_dict(data)
+        # A file from somebody else may hold anything: what cannot be shown is told here, not later.
+        result.to_text(80)
+        result.payload()
+        return result
+    except Exception as error:
         raise WorkbenchError(
             what, why=f"{schema} with a damaged field: {error!r}", next_step=hint
         ) from None
@@ -222,7 +228,16 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     WorkbenchError
         The folder is missing or cannot be written to. Nothing is left behind.
     """
-    path = Path(path)
+    try:
+        path = Path(path).expanduser()
+    except TypeError as error:
+        raise WorkbenchError(
+            f"{path!r} is no path to write to", why=str(error), next_step="Give the path of a file."
+        ) from None
+    if path.is_dir():
+        raise WorkbenchError(
+            f"cannot write {path}", why="it is a folder", next_step="Give the path of a file in it."
+        )
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     except OSError as error:

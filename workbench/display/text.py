@@ -66,6 +66,14 @@ def clean(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+_PLAIN = str.maketrans({"…": "...", "×": "x", "→": "->", "–": "-", "’": "'", "─": "-"})
+
+
+def plain(text: str) -> str:
+    """Return `text` in ASCII, for a terminal that shows no more; what has no likeness is spelt out."""
+    return text.translate(_PLAIN).encode("ascii", "backslashreplace").decode()
+
+
 def cells(text: str) -> int:
     """Return the terminal columns `text` takes: two for wide characters, none for combining."""
     if text.isascii():

@@ -70,6 +70,13 @@ def parse(text: str) -> Engine:
     match = _TEXT.fullmatch(text.strip())
     name = match["engine"].lower().replace("_", "-") if match else ""
     if not match or name not in ROOMS:
+        meant = re.match(r"[A-Za-z-]+", text.strip())
+        if meant and meant[0].lower() in ROOMS:
+            raise EngineError(
+                f"{text!r} names no version of {meant[0].lower()}",
+                why="an engine is written with == and one release, or alone",
+                next_step=f'Write it as "{meant[0].lower()}==0.5.11", with the release that you serve with.',
+            )
         raise EngineError(
             f"no engine is called {text!r}",
             why=f"known are {', '.join(sorted(ROOMS))}",
@@ -133,6 +140,8 @@ def select(engine: Engine, config: Config) -> Choice:
             why += ", and only its development branch is known here"
             return Choice(engine, model_class, tried, False, why)
         return Choice(engine, model_class, tried, True, f"{why}: every known range was tried")
+    _version(version, f"{engine.name}=={version}")
+    version = _spelled(engine.name, version)
     found, certain, why = _for_version(known, version, engine.name)
     return Choice(
         dataclasses.replace(engine, version=version), model_class, ((version, found),), certain, why
@@ -161,6 +170,17 @@ def _unknown_class(engine: Engine, model_class: str) -> EngineError:
     )
 
 
+def _releases(engine: str) -> tuple[str, ...]:
+    """Return all releases of an engine, where a room lists them."""
+    return tuple(getattr(import_module(ROOMS[engine][0]), "RELEASES", ()))
+
+
+def _spelled(engine: str, version: str) -> str:
+    """Return a version as its release is spelled: ``00.5.11`` and ``0.5.11+cu128`` are 0.5.11."""
+    release = Version(Version(version).public)
+    return next((name for name in _releases(engine) if Version(name) == release), version)
+
+
 def _example(profile: Profile) -> str:
     """Return the version that stands for a range: the newest that was verified, else the last."""
     return max(profile.verified, key=Version, default=profile.last)
@@ -169,6 +189,11 @@ def _example(profile: Profile) -> str:
 def _for_version(known: list[Profile], version: str, engine: str) -> tuple[Profile, bool, str]:
     wanted = _version(version, f"{engine}=={version}")
     release = Version(wanted.public)
+    released = _releases(engine)
+    within = Version(known[0].first) <= release <= Version(known[-1].last)
+    if within and released and release not in map(Version, released):
+        nearest = [p for p in known if Version(p.first) <= release][-1]
+        return nearest, False, f"{version} is no release of {engine} that is known here"
     inside = [p for p in known if Version(p.first) <= release <= Version(p.last)]
     if inside:
         odd = release.is_prerelease or release.is_devrelease

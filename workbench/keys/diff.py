@@ -15,9 +15,10 @@ from workbench.engines import inspect, registry
 from workbench.engines.outcome import LoadOutcome
 from workbench.engines.profile import Model, NotCovered, Profile, Refused
 from workbench.engines.simulate import Resolve, Tensors, simulate
+from workbench.errors import WorkbenchError
 from workbench.keys.records import KeyDiff, Rename, VersionAnswer
 from workbench.keys.rename import propose
-from workbench.keys.verdict import judge, summary_line
+from workbench.keys.verdict import SURENESS, judge, summary_line
 from workbench.result import Finding
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def diff_keys(
     WorkbenchError
         The checkpoint cannot be read, or the engine, version or class is not known.
     """
+    _check_arguments(python, launch)
     checkpoint = _open(ckpt)
     aim = None if target is None else _open(target)
     if not isinstance(model, str) or _is_path(model):
@@ -79,6 +81,25 @@ def diff_keys(
         ]
         certain, why = choice.certain, choice.why
     return _combine(checkpoint, model, answers, certain, why, aim, launch)
+
+
+def _check_arguments(python: object, launch: object) -> None:
+    """Raise where an argument is of no use, before anything is read."""
+    if python is not None and not isinstance(python, str | os.PathLike):
+        raise WorkbenchError(
+            f"python={python!r} is no interpreter",
+            why="it is neither text nor a path",
+            next_step="Give the path of the Python that the engine is installed in.",
+        )
+    words = [launch] if isinstance(launch, str) else launch
+    if words is None:
+        return
+    if not isinstance(words, list | tuple) or not all(isinstance(w, str) for w in words):
+        raise WorkbenchError(
+            f"launch={launch!r} is no command line",
+            why="it is neither text nor a list of texts",
+            next_step='Give the launch command: "python -m sglang.launch_server --model-path ...".',
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -206,7 +227,8 @@ def _combine(
         VersionAnswer(d.version, d.ok, d.summary, a.span)
         for d, a in zip(diffs, answers, strict=True)
     )
-    many = dataclasses.replace(last, versions=versions)
+    weakest = max((diff.basis for diff in diffs), key=SURENESS.index)
+    many = dataclasses.replace(last, versions=versions, basis=weakest)
     if all(diff.fate() == last.fate() for diff in diffs):
         said = f"{last.summary} So it is in all {len(diffs)} known ranges of {last.engine}."
         return dataclasses.replace(many, summary=said)

@@ -122,7 +122,7 @@ class VersionAnswer:
     span: str = ""
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class KeyDiff(Result):
     """What an engine does with a checkpoint's keys, as `workbench.diff_keys` found it.
 
@@ -238,6 +238,16 @@ class KeyDiff(Result):
             if group.status in ("missing", "partial")
             for name in group.wanted
         )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, KeyDiff) and self.to_dict() == other.to_dict()
+
+    def __hash__(self) -> int:
+        return hash((self.checkpoint, self.model, self.engine_text, self.summary))
+
+    def __bool__(self) -> bool:
+        """Return True only where `ok` is: ``if diff_keys(...)`` may not let a broken draft through."""
+        return self.ok is True
 
     def _keys(self, status: KeyStatus) -> tuple[str, ...]:
         return tuple(name for group in self.keys if group.status == status for name in group.names)

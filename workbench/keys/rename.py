@@ -29,6 +29,7 @@ DEPTH = 3  # rules that may be needed one after the other
 WIDTH = 6  # candidates followed at each step
 PROVED = 4  # candidates that are run through the loader's rules at each step
 SHOWN = 5  # proposals reported
+MOST = 2000  # lost templates that are searched: names without any order have no rule
 
 # Projections that models join along the rows: (parts in order, whole).
 FUSES = (
@@ -69,7 +70,8 @@ def propose(table: TensorTable, outcome: LoadOutcome, resolve: Resolve) -> tuple
     tuple of Rename
         Empty where nothing was lost, nothing is lacking, or no rule fits. At most one is `chosen`.
     """
-    if not _lost(outcome) or not any(not gap.optional for gap in outcome.gaps):
+    lost = _lost(outcome)
+    if not lost or len(lost) > MOST or all(gap.optional for gap in outcome.gaps):
         return ()
     found = _search(table.groups, outcome, resolve, ())
     if not any(rename.proved for rename in found):

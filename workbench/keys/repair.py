@@ -41,6 +41,7 @@ def fix_checkpoint(
     """
     from workbench.checkpoint.open import Checkpoint, open_checkpoint
 
+    folder = _folder(out)
     checkpoint = ckpt if isinstance(ckpt, Checkpoint) else open_checkpoint(ckpt)
     before = diff_keys(checkpoint, model, target=target)
     rename = _rule(before)
@@ -52,12 +53,22 @@ def fix_checkpoint(
     flat = checkpoint.config.flattened() if refused else None
     write_renamed(
         checkpoint,
-        Path(out),
+        folder,
         {old: fresh for old, fresh in zip(names, new, strict=True) if old != fresh},
         config=dict(flat) if flat is not None else None,
     )
-    after = diff_keys(out, model, target=target)
+    after = diff_keys(folder, model, target=target)
     return _with_notes(after, flat.lost if flat is not None else ())
+
+
+def _folder(out: str | os.PathLike[str]) -> Path:
+    if not isinstance(out, str | os.PathLike) or not str(out):
+        raise WorkbenchError(
+            f"{out!r} is no folder to write to",
+            why="the repaired copy needs one of its own",
+            next_step="Give the path of a folder that does not exist yet.",
+        )
+    return Path(out).expanduser()
 
 
 def _rule(diff: KeyDiff) -> Rename | None:

@@ -7,14 +7,24 @@ from textwrap import shorten
 
 from workbench.display.text import plural
 from workbench.engines.outcome import KeyGroup, LoadOutcome, ParameterGroup
+from workbench.engines.profile import Basis
 from workbench.keys.records import Rename
 from workbench.result import Finding
 
+# How sure each basis is, the surest first.
+SURENESS: tuple[Basis, ...] = ("traced", "profile_verified", "profile_source_read")
 BASES = {
     "traced": "traced: the real loader ran",
     "profile_verified": "profile checked against this version's real loader",
     "profile_source_read": "profile read from this engine's source, not run",
 }
+
+
+def basis_text(engine: str, basis: Basis) -> str:
+    """Return in words what an answer rests on."""
+    if engine == "torch" and basis != "traced":
+        return "names and shapes compared, as load_state_dict would"
+    return BASES[basis]
 
 
 def judge(
@@ -209,6 +219,10 @@ def _mend(outcome: LoadOutcome, renames: tuple[Rename, ...], checkpoint: str) ->
             return f"Rename `{chosen.text}`, which is proved."
         fix = _fix(outcome, checkpoint)
         return f"Rename `{chosen.text}`, which is proved: `{fix}` writes the copy."
+    if sum(r.proved for r in renames) == 1:
+        return (
+            "One rename fits (below), but by shape alone: apply it only if the names mean the same."
+        )
     if any(r.proved for r in renames):
         return "Several renames fit equally well (below): choose one by what wrote the checkpoint."
     if renames:

@@ -11,7 +11,7 @@ from workbench.display import text as lines
 from workbench.display.palette import ORDER
 from workbench.engines.outcome import KeyGroup, ParameterGroup
 from workbench.keys.records import KeyDiff, Rename
-from workbench.keys.verdict import BASES
+from workbench.keys.verdict import basis_text
 from workbench.result import strict
 
 SHOWN = 40  # groups of one state that the text lists
@@ -21,7 +21,7 @@ def text(diff: KeyDiff, width: int | None = None) -> str:
     """Return the diff as text for a terminal: verdict, what is lost and lacking, findings, the rest."""
     page = _Page(lines.columns(width), lines.colour_wanted(), lines.unicode_wanted())
     page.add(lines.verdict(diff.ok, diff.summary, page.width, page.colour, page.unicode))
-    page.prose(f"{BASES[diff.basis]}; {diff.engine_text}", "  ")
+    page.prose(f"{basis_text(diff.engine, diff.basis)}; {diff.engine_text}", "  ")
     page.prose(f"checkpoint {diff.checkpoint}", "  ")
     for note in diff.notes:
         page.prose(note, "  note: ")
@@ -35,7 +35,8 @@ def text(diff: KeyDiff, width: int | None = None) -> str:
         page.heading("Findings")
         for item in diff.findings:
             page.add(lines.finding(item, page.width, page.colour, page.unicode))
-    return "\n".join(page.out)
+    whole = "\n".join(page.out)
+    return whole if page.unicode else lines.plain(whole)
 
 
 class _Page:
@@ -170,7 +171,7 @@ def payload(diff: KeyDiff, limit: int | None = None) -> dict[str, Any]:
         "facts": [
             ["Checkpoint", diff.checkpoint],
             ["Engine", diff.engine_text],
-            ["Basis", BASES[diff.basis]],
+            ["Basis", basis_text(diff.engine, diff.basis)],
             *([["Stops at", diff.error]] if diff.error else []),
             *(["Note", note] for note in diff.notes),
         ],
