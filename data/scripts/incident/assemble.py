@@ -9,7 +9,7 @@ value is changed on the way. To be small,
 
 - the many files of the forward hooks become `hooks.safetensors.xz` (tensor `00012-draft.logits` is the array
   `logits` of the 13th call). Kept are the server's own warm-up request and the first prompt, or the first
-  two of the healthy chain on 0.5.14; left out are the others, and the same asked for their hidden states;
+  two of the healthy chain on 0.5.14; of that on 0.5.11 none, since it was the same;
 - hidden states are the target's, so they are kept of that healthy chain only;
 - what the draft's modules held in memory becomes `memory.json` (each parameter: shape, hash, whether it is
   bit by bit what the draft's file holds) and, where it is not, `memory.safetensors.xz`;
@@ -33,8 +33,14 @@ from common import load_safetensors, save_safetensors, write_json
 DRAFTS = ("speculators", "specforge")
 LIMIT = 30e6  # bytes, all together
 STORY = ("incident", "repaired", "speculators")
-WHOLE = "speculators-hooks"  # the run under hooks of which more is kept than of the others
-MORE, FEWER = 2, 1  # prompts of their calls
+# Of the runs under hooks: how many prompts' calls are kept. The healthy chain was recorded on both engines.
+CALLS = {
+    "speculators-hooks": 2,
+    "incident-hooks": 1,
+    "speculators-tree-hooks": 1,
+    "repaired-hooks": 0,
+}
+HIDDEN = "speculators-hooks"  # of this run the hidden states are kept
 LONG = 20_000  # bytes
 FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
 EXTEND = 1  # the mode in which SGLang reads a prompt
@@ -148,9 +154,9 @@ def run(source: Path, out: Path, draft: dict[str, Any]) -> None:
     """Copy one run."""
     copy(source, out)
     if (out / "hooks").is_dir():
-        whole = out.name == WHOLE
-        hooks(out / "hooks", out / "hooks.safetensors", MORE if whole else FEWER)
-        if not whole:
+        if CALLS[out.name]:
+            hooks(out / "hooks", out / "hooks.safetensors", CALLS[out.name])
+        if out.name != HIDDEN:
             (out / "hidden_states.jsonl.gz").unlink(missing_ok=True)
         memory(out / "hooks" / "weights", out, draft)
         shutil.rmtree(out / "hooks")

@@ -1,0 +1,105 @@
+"""The shipped case itself: its checkpoints through the workbench's readers, its numbers from its files."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from workbench import diff_keys, open_checkpoint
+
+DATA = Path(__file__).parents[1] / "data" / "incident"
+SCRIPTS = DATA.parent / "scripts" / "incident"
+LAYER = {
+    f"layers.0.{name}.weight"
+    for name in (
+        "hidden_norm",
+        "input_layernorm",
+        "post_attention_layernorm",
+        "mlp.down_proj",
+        "mlp.gate_proj",
+        "mlp.up_proj",
+        "self_attn.k_proj",
+        "self_attn.o_proj",
+        "self_attn.q_proj",
+        "self_attn.v_proj",
+    )
+}
+
+
+def script(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Import a script of the case; its neighbours are found by their bare names."""
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    spec = importlib.util.spec_from_file_location(f"incident_{name}", SCRIPTS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_checkpoints_are_read() -> None:
+    target = open_checkpoint(DATA / "target")
+    assert target.config.get("num_hidden_layers") == 12
+    speculators = open_checkpoint(DATA / "drafts" / "speculators")
+    assert set(speculators.names) > LAYER
+    assert speculators.config.layout == "speculators"
+    specforge = open_checkpoint(DATA / "drafts" / "specforge")
+    assert {name.replace("midlayer.", "layers.0.") for name in specforge.names} > LAYER
+
+
+def test_the_incident_loses_ten_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    draft = tmp_path / "draft"
+    script("recipes", monkeypatch).write(
+        "speculators-flattened", DATA / "drafts" / "speculators", draft
+    )
+    before = diff_keys(draft, "sglang==0.5.11", target=DATA / "target")
+    assert before.ok is False
+    assert set(before.dropped) == LAYER
+    after = diff_keys(draft, "sglang==0.5.14", target=DATA / "target")
+    assert after.ok is True
+    assert not after.dropped
+
+
+def test_the_repaired_draft_loads_in_the_engine_that_lost_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draft = tmp_path / "draft"
+    script("recipes", monkeypatch).write(
+        "speculators-repaired", DATA / "drafts" / "speculators", draft
+    )
+    assert diff_keys(draft, "sglang==0.5.11", target=DATA / "target").ok is True
+
+
+def test_expected_numbers_are_those_of_the_recorded_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    summarise = script("summarise", monkeypatch)
+    runs = json.loads((DATA / "expected.json").read_text())["runs"]
+    folders = {file.parent for file in (DATA / "runs").rglob("run.json")}
+    assert {DATA / "runs" / name for name in runs} == folders
+    for name, run in runs.items():
+        assert json.loads(json.dumps(summarise.summary(DATA / "runs" / name))) == run, name
+
+
+def test_the_story_is_in_the_numbers() -> None:
+    runs = json.loads((DATA / "expected.json").read_text())["runs"]
+
+    def length(name: str) -> float:
+        return runs[name]["accept_length"]
+
+    assert length("sglang-0.5.11/incident") < 1.1
+    assert length("sglang-0.5.11/repaired-eagle") < 1.1
+    assert length("sglang-0.5.11/repaired") > 2
+    assert length("sglang-0.5.14/speculators") > 2
+    assert length("sglang-0.5.14/no-lm-head") == 1.0
+    for name, run in runs.items():
+        if run["outcome"] == "recorded":
+            assert run["chunks"]["rounds_in_order"], name
+
+
+def test_it_is_small() -> None:
+    assert sum(file.stat().st_size for file in DATA.rglob("*") if file.is_file()) < 30e6
