@@ -10,9 +10,11 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -646,3 +648,76 @@ def test_memory_filesystem(tmp_path: Path) -> None:
         assert checkpoint.config.model_type == "llama"
     assert "found no checkpoint" in failure("memory://wb").what
     assert failure("memory://absent").what
+
+
+# --- what a caller may give, and messages about hostile names ----------------------------------------
+
+
+@pytest.mark.parametrize("given", [None, 5, 1.5, [], ["a"], {}, object()])
+def test_what_is_no_path(given: Any) -> None:
+    with pytest.raises(CheckpointError) as caught:
+        open_checkpoint(given)
+    assert type(given).__name__ in caught.value.why or given is None
+    assert "Hub id" in caught.value.next_step
+    assert ".safetensors" in caught.value.next_step
+    with pytest.raises(CheckpointError, match="no checkpoint was given"):
+        open_checkpoint(" ")
+
+
+def test_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "x").mkdir()
+    write_single(tmp_path / "x")
+    for given in ("~/x", "~/x/model.safetensors", Path("~/x")):
+        assert_whole(open_checkpoint(given))
+    assert str(tmp_path / "y") in failure("~/y").what
+    assert "~nobody-has-this-name/x" in failure("~nobody-has-this-name/x").what
+
+
+def test_one_file_or_folder_in_the_message(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "sub").mkdir()
+    why = failure(tmp_path).why
+    assert "one file, config.json" in why
+    assert "the folder sub" in why
+    (tmp_path / "notes.txt").write_text("")
+    (tmp_path / "sub2").mkdir()
+    assert "2 files, none of them weights, and the folders sub, sub2" in failure(tmp_path).why
+
+
+def test_links_that_lead_nowhere(tmp_path: Path) -> None:
+    folder = tmp_path / "ckpt"
+    folder.mkdir()
+    (folder / "model.safetensors").symlink_to("model.safetensors")
+    (tmp_path / "loop").symlink_to("loop")
+    for place in (folder, tmp_path / "loop"):
+        error = failure(place)
+        assert "link" in error.why
+        assert error.next_step.startswith("Put the file itself")
+
+
+def test_thousands_of_absent_shards(tmp_path: Path) -> None:
+    weight_map = {f"k{n}": f"s{n}.safetensors" for n in range(20_000)}
+    path = tmp_path / "model.safetensors.index.json"
+    path.write_text(json.dumps({"weight_map": weight_map}))
+    start = time.perf_counter()
+    error = failure(tmp_path)
+    assert time.perf_counter() - start < 3
+    assert "20,000 files that are not there" in error.what
+    assert "19,997 more" in error.what
+    assert "20,000 of 20,000 tensors" in error.why
+    path.write_text(json.dumps({"weight_map": {"k": "a" * 5000 + ".safetensors"}}))
+    assert len(str(failure(tmp_path))) < 1000
+
+
+def test_the_config_cannot_speak_to_the_terminal(tmp_path: Path) -> None:
+    write_single(tmp_path)
+    name = "\x1b[31mX\n" + "y" * 100_000
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": [name] * 1000}))
+    text = repr(open_checkpoint(tmp_path))
+    assert all(line.isprintable() for line in text.split("\n"))
+    assert len(text) < 1500
+    (tmp_path / "config.json").write_text('{"a":' * 100_000)
+    assert "nested thousands of levels deep" in repr(open_checkpoint(tmp_path))
+    (tmp_path / "config.json").write_text('{"a": ' + "9" * 10_000 + "}")
+    assert "thousands of digits" in repr(open_checkpoint(tmp_path))

@@ -147,7 +147,8 @@ def test_readers_agree_on_the_usual_form() -> None:
     [
         (b"", "is empty"),
         (b"\x10\0\0", "has 3 bytes"),
-        (b"\0" * 8, "header has 0 bytes"),
+        (b"\0" * 8, "header has 0 bytes, and even one without tensors takes 2"),
+        ((1).to_bytes(8, "little") + b"5", "header has 1 byte, and"),
         ((1 << 40).to_bytes(8, "little") + b"{}", "1,099,511,627,776"),
         ((100).to_bytes(8, "little") + b"{}", "cut short"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "Git LFS pointer"),
@@ -162,7 +163,9 @@ def test_readers_agree_on_the_usual_form() -> None:
     ],
 )
 def test_other_files(blob: bytes, text: str, tmp_path: Path) -> None:
-    assert text in str(why(blob, tmp_path))
+    message = str(why(blob, tmp_path))
+    assert text in message
+    assert len(message) < 1_800
 
 
 @pytest.mark.parametrize(
@@ -175,7 +178,7 @@ def test_other_files(blob: bytes, text: str, tmp_path: Path) -> None:
         (b"\xff\xfe{}", 0, "not UTF-8"),
         (b'{"\\ud800": {"dtype":"U8","shape":[1],"data_offsets":[0,1]}}', 1, "half a character"),
         ({"a": 3}, 0, "not described by an object"),
-        ({"a": {"dtype": "F32"}}, 0, "shape None"),
+        ({"a": {"dtype": "F32"}}, 0, "shape null"),
         ({"a": entry("F33", [1], 0, 4)}, 4, "dtype 'F33'"),
         ({"a": entry("F32", [-1], 0, 4)}, 4, "shape [-1]"),
         ({"a": entry("F32", [1.0], 0, 4)}, 4, "shape [1.0]"),  # type: ignore[list-item]
@@ -184,7 +187,7 @@ def test_other_files(blob: bytes, text: str, tmp_path: Path) -> None:
         (
             {"a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 0]}},
             4,
-            "span -4",
+            "run backwards",
         ),
         ({"a": entry("F32", [1 << 62, 4], 0, 4)}, 4, "whole number of bytes"),
         ({"a": entry("F4", [3], 0, 1)}, 1, "whole number of bytes"),
@@ -192,21 +195,34 @@ def test_other_files(blob: bytes, text: str, tmp_path: Path) -> None:
         ({"a": entry("U8", [4], 0, 4), "b": entry("U8", [4], 2, 6)}, 6, "'b' overlaps"),
         ({"a": entry("U8", [4], 0, 4), "b": entry("U8", [4], 6, 10)}, 10, "'b' leaves a hole"),
         ({"a": entry("U8", [4], 1, 5)}, 5, "'a' leaves a hole"),
-        ({"a": entry("U8", [4], 0, 4)}, 3, "1 bytes are missing"),
+        ({"a": entry("U8", [4], 0, 4)}, 3, "1 byte missing"),
         ({"a": entry("U8", [4], 0, 4), "b": entry("U8", [40], 4, 44)}, 20, "'b' is the first"),
-        ({"a": entry("U8", [4], 0, 4)}, 9, "5 bytes that belong to no tensor"),
+        ({"a": entry("U8", [4], 0, 4)}, 9, "5 bytes belonging to no tensor"),
         ({}, 5, "names no tensor"),
         ({"__metadata__": {"a": 1}}, 0, "__metadata__"),
         ({"__metadata__": ["a"]}, 0, "__metadata__"),
         (b'{"a":{"dtype":"U8","shape":[007],"data_offsets":[0,7]}}', 7, "not JSON"),
         (b'{"a":{"dtype":"U8","shape":[7],"data_offsets":[00,7]}}', 7, "not JSON"),
         (b'{"a":{"dtype":"U8","shape":[7],"data_offsets":[0,7],}}', 7, "not JSON"),
-        (b"[" * 200_000, 0, "not JSON"),
+        (b"[" * 200_000, 0, "nested thousands of levels deep"),
+        (b"[]", 0, "it is [], not an object"),
+        (b"null", 0, "it is null, not an object"),
+        (
+            {"a": {"dtype": "U8", "shape": {}, "data_offsets": [0, 1]}},
+            1,
+            "the shape {} (an object)",
+        ),
+        ({"a": entry("U8", [1] * 50_000, 0, 2)}, 2, "1…, 1"),
+        ({"a": entry("F" * 1_000_000, [1], 0, 2)}, 2, "known are BF16"),
+        (b'{"a":' + b"9" * 5000 + b"}", 0, "thousands of digits"),
+        ({"n" * 60_000: entry("U8", [1], 0, 2)}, 2, "takes 1 bytes"),
     ],
 )
 def test_broken_headers(header: Any, data: int, text: str, tmp_path: Path) -> None:
     blob = packed(header, data)
-    assert text in str(why(blob, tmp_path))
+    error = why(blob, tmp_path)
+    assert text in str(error)
+    assert len(str(error)) < 1_500
     with pytest.raises(safetensors.SafetensorError):
         safetensors.deserialize(blob)
     if not isinstance(header, bytes):  # the same in the form that the fast reader takes
@@ -347,3 +363,16 @@ def test_keys_of_names_with_a_pattern() -> None:
     assert keys_of([]).tolist() == []
     long = ["y" * 1024 + end for end in ("a" * 1024, "b" * 1024)]
     assert len(set(keys_of(long).tolist())) == 2
+
+
+@pytest.mark.parametrize("letter", ["n", "ä", "1."])
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
+def test_the_longest_name(letter: str, separators: tuple[str, str], tmp_path: Path) -> None:
+    """Engines set no bound, but a name of megabytes would make everything that shows it useless."""
+    form = {"ensure_ascii": False, "separators": separators}
+    name = letter * ((1 << 16) // len(letter))
+    assert ours(packed({name: entry("U8", [1], 0, 1)}, 1, **form)).keys() == {name}
+    error = why(packed({name + "x": entry("U8", [1], 0, 1)}, 1, **form), tmp_path)
+    assert "65,537 characters" in error.why
+    error = why(packed({letter * 5_000_000: entry("U8", [1], 0, 1)}, 1, **form), tmp_path)
+    assert len(str(error)) < 500

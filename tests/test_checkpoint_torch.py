@@ -6,6 +6,8 @@ import argparse
 import json
 import os
 import pickle
+import resource
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -168,3 +170,108 @@ def test_torchscript(tmp_path: Path) -> None:
         archive.writestr("m/constants.pkl", b"")
         archive.writestr("m/code/__torch__.py", b"")
     assert "TorchScript" in failure(path).what
+
+
+def archive(path: Path, entries: dict[str, bytes], packing: int = zipfile.ZIP_STORED) -> Path:
+    with zipfile.ZipFile(path, "w", packing) as file:
+        for name, data in entries.items():
+            file.writestr(name, data)
+    return path
+
+
+class Call:
+    """Asks for a builtin to be called."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return eval, ("1",)
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+@pytest.mark.parametrize("what", ["eval", "posix.system"])
+def test_what_a_pickle_would_call_is_named(what: str, protocol: int, tmp_path: Path) -> None:
+    trace = tmp_path / "executed"
+    value = Call() if what == "eval" else {"a": Evil(trace), "b": Evil(trace)}
+    data = pickle.dumps(value, protocol)
+    path = archive(tmp_path / "x.pt", {"archive/data.pkl": data, "archive/version": b"3\n"})
+    error = failure(path)
+    assert f"would call {what}," in error.why
+    assert "nothing in it was executed" in error.why
+    assert "safe_globals" not in str(error)
+    assert "file an issue" not in str(error)
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x80\x04\x8b\xff\xff\xff\x7f.",
+        b"\x80\x02(((",
+        b"\x80\x02" + b"(" * 10**6 + b"t" * 10**6 + b".",
+    ],
+)
+def test_damaged_pickles_bring_no_advice_of_torch(data: bytes, tmp_path: Path) -> None:
+    path = archive(tmp_path / "x.pt", {"archive/data.pkl": data, "archive/version": b"3\n"})
+    message = str(failure(path))
+    for advice in ("Please", "please", "Could this", "safe_globals", "weights_only"):
+        assert advice not in message
+    assert "version" in failure(archive(tmp_path / "y.pt", {"archive/data.pkl": data})).why
+
+
+def test_zip_bombs_are_not_unpacked(tmp_path: Path) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    path = tmp_path / "pytorch_model.bin"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file:
+        with file.open("archive/data.pkl", "w", force_zip64=True) as entry:
+            for _ in range(512):
+                entry.write(b"\0" * (1 << 20))
+        file.writestr("archive/version", "3\n")
+    error = failure(path)
+    assert "zip bomb" in error.what
+    assert "would unpack to 536,870,914" in error.why
+    assert "never compresses" in error.why
+    assert "Do not load" in error.next_step
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
+    torch.save(STATE, tmp_path / "small.pt")
+    with zipfile.ZipFile(tmp_path / "small.pt") as file:
+        entries = {name: file.read(name) for name in file.namelist()}
+    error = failure(archive(tmp_path / "packed.pt", entries, zipfile.ZIP_DEFLATED))
+    assert "is a compressed zip" in error.what
+    assert "zip -0" in error.next_step
+    assert_state(archive(tmp_path / "stored.pt", entries))
+
+
+def test_archives_that_lie(tmp_path: Path) -> None:
+    torch.save(STATE, tmp_path / "good.pt")
+    data = (tmp_path / "good.pt").read_bytes()
+    path = tmp_path / "x.pt"
+    path.write_bytes(b"PK\x03\x04" + data)  # Python's reader moves the table, torch's does not
+    assert "ambiguous" in failure(path).what
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("a/data.pkl", b"x" * 1000)
+    lying = bytearray(path.read_bytes())
+    at = lying.rfind(b"PK\x01\x02")
+    for place in (20, 24):  # compressed and real size in the table of contents
+        lying[at + place : at + place + 4] = (1 << 30).to_bytes(4, "little")
+    path.write_bytes(lying)
+    assert "holds 1,073,741,824 bytes" in failure(path).why.replace("they hold", "holds")
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("a/data.pkl", b"x")
+        with pytest.warns(UserWarning, match="Duplicate"):
+            file.writestr("a/data.pkl", b"y")
+    assert "ambiguous" in failure(path).what
+
+
+def test_a_pickle_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workbench.checkpoint.torch_zip.MAX_PICKLE", 100)
+    torch.save(STATE, tmp_path / "x.pt")
+    assert "far too large" in failure(tmp_path / "x.pt").what
+    monkeypatch.setattr("workbench.checkpoint.torch_zip.MAX_LISTING", 10)
+    assert "table of contents" in failure(tmp_path / "x.pt").why
+
+
+def test_a_name_of_megabytes(tmp_path: Path) -> None:
+    path = tmp_path / "x.pt"
+    torch.save({"n" * 1_000_000: torch.ones(1)}, path)
+    assert "1,000,000 characters" in failure(path).what
+    torch.save({"n" * 1_000_000: 1}, path)
+    assert len(str(failure(path))) < 1000

@@ -6,7 +6,17 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.checkpoint.templates import describe, fill, group_names, numbered, spans
+from workbench.checkpoint.records import TensorGroup
+from workbench.checkpoint.symbols import concrete, encode, symbolic
+from workbench.checkpoint.templates import (
+    MOST_INDICES,
+    describe,
+    fill,
+    group_names,
+    numbered,
+    parse,
+    spans,
+)
 
 segment = st.one_of(
     st.sampled_from(["layers", "d2t", "w2", "", "0", "00", "07", "experts", "é", "½", "٣", "1_0"]),
@@ -83,3 +93,50 @@ def test_text_forms() -> None:
     (group,) = group_names([f"l.{i}.{j}" for i in (0, 1, 2) for j in (5,)])
     assert describe(group.template, group.index) == "l.{0...2}.5"
     assert group_names([]) == []
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.lists(segment, min_size=1, max_size=14).map(".".join), min_size=1, max_size=8))
+def test_one_name_is_parsed_as_many_are(names: list[str]) -> None:
+    grouped = {
+        int(at): (group.template, row)
+        for group in group_names(names)
+        for at, row in zip(group.at, group.index.tolist(), strict=True)
+    }
+    for at, text in enumerate(names):
+        assert parse(text) == grouped[at]
+        assert len(parse(text)[1]) <= MOST_INDICES
+
+
+def test_fifty_thousand_numbers_in_a_name() -> None:
+    long = ".".join(["1"] * 50_000)
+    names = ["layers.3.w", long, "layers.4.w", "0." + long]
+    groups = group_names(names)
+    assert [g.index.shape[1] for g in groups] == [1, 8, 8]
+    assert groups[1].template == "{}." * 8 + ".".join(["1"] * 49_992)
+    assert refilled(names) == names
+
+
+def test_symbols_of_many_columns() -> None:
+    """Many special numbers in many columns: neither a table of 41^8 entries, nor an overflow."""
+    index = np.random.default_rng(0).integers(0, 60, (500, MOST_INDICES))
+    template = ".".join(["{}"] * MOST_INDICES) + ".900000003.900000099"
+    group = TensorGroup(template, np.arange(500), index, (1,), "F32")
+    back = {}
+    for part, name in symbolic([group], range(40)):
+        form, numbers = concrete(name, part)
+        back |= dict(zip(part.at.tolist(), fill(form, numbers), strict=True))
+    assert [back[at] for at in range(500)] == group.names
+    # A rule that takes a number away moves text into a column; it is no symbol.
+    form, numbers = concrete("900000001.900000099", group)
+    assert form == "{}.{}"
+    assert numbers[:, 0].tolist() == index[:, 1].tolist()
+    assert set(numbers[:, 1].tolist()) == {900_000_099}
+
+
+def test_codes_of_many_columns() -> None:
+    rows = np.random.default_rng(1).integers(0, 10**9, (3000, 12))
+    with np.errstate(all="raise"):
+        codes = encode(np.concatenate([rows, rows]))
+    assert len(set(codes.tolist())) == 3000
+    assert (codes[:3000] == codes[3000:]).all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
 import json
 from collections.abc import Mapping
@@ -44,10 +45,13 @@ class Config:
         The file as it was read; empty where there is none.
     source
         Where it was read from, for messages.
+    quirks
+        What the file has that this reader forgives and others do not: ``bom``, a UTF-8 byte order mark.
     """
 
     raw: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     source: str = ""
+    quirks: tuple[str, ...] = ()
 
     @cached_property
     def layout(self) -> Layout:
@@ -138,13 +142,13 @@ def parse_config(data: bytes, source: str) -> Config:
     except UnicodeDecodeError as error:
         raise _broken(source, f"it is not UTF-8 text (byte {error.start})") from None
     except (ValueError, RecursionError) as error:
-        from workbench.checkpoint.sources import looks_like
+        from workbench.checkpoint.sources import looks_like, not_json
 
         found = None if data[:1] in (b"{", b"[") else looks_like(data[:512])
-        raise _broken(source, found[0] if found else f"it is not JSON: {error}") from None
+        raise _broken(source, found[0] if found else not_json(error)) from None
     if not isinstance(value, dict):
         raise _broken(source, f"it holds a JSON {_kind(value)}, not an object")
-    return Config(value, source)
+    return Config(value, source, ("bom",) if data.startswith(codecs.BOM_UTF8) else ())
 
 
 def _constant(text: str) -> float:

@@ -28,7 +28,7 @@ from workbench.checkpoint.sources import (
     check_regular,
     unreadable,
 )
-from workbench.errors import CheckpointError
+from workbench.errors import CheckpointError, shorten
 
 SAFETENSORS = ".safetensors"
 TORCH = (".bin", ".pt", ".pth", ".ckpt")
@@ -100,7 +100,11 @@ class LocalFolder:
         except (OSError, RuntimeError) as error:
             if isinstance(error, OSError):
                 raise unreadable(path, error) from None
-            raise CheckpointError(f"cannot read {path}", why=str(error)) from None
+            raise CheckpointError(
+                f"cannot read {path}",
+                why="it is a symbolic link that leads back to itself",
+                next_step="Put the file itself in place of the link, or give the folder that has it.",
+            ) from None
         blobs = home.parent.parent / "blobs" if home.parent.name == "snapshots" else None
         if not real.is_relative_to(home) and not (blobs and real.parent == blobs):
             raise CheckpointError(
@@ -275,16 +279,20 @@ def _indexed(
     warnings = []
     shards = index.shards
     listed = set(names)
-    absent = [s for s in shards if s not in listed and not folder.exists(s)]
-    if absent:
-        count = int(np.isin(index.shard, [shards.index(name) for name in absent]).sum())
+    codes = [
+        code for code, name in enumerate(shards) if name not in listed and not folder.exists(name)
+    ]
+    if codes:
+        count = int(np.isin(index.shard, codes).sum())
+        absent = [shards[code] for code in codes]
         raise CheckpointError(
-            f"{source.label} names files that are not there: {_some(absent)}",
+            f"{source.label} names {_files(len(absent))} not there: {_some(absent)}",
             why=f"{count:,} of {len(index.keys):,} tensors would be missing; engines that list the folder "
             "instead of the index start without a word",
             next_step="Download the absent files.",
         )
-    outside = [name for name in weights if name not in set(shards)]
+    named = set(shards)
+    outside = [name for name in weights if name not in named]
     if outside:
         warnings.append(
             f"{_some(outside)} left out: the index does not name it, so engines skip it"
@@ -322,15 +330,25 @@ def _nothing(folder: Folder, names: Sequence[str]) -> CheckpointError:
             next_step="Give the safetensors checkpoint that the GGUF was converted from.",
         )
     below = folder.subfolders()
-    why = f"it holds {len(names)} files, none of them weights" if names else "it holds no files"
+    if len(names) == 1:
+        why = f"it holds one file, {shorten(names[0])}, which is no weights file"
+    elif names:
+        why = f"it holds {len(names):,} files, none of them weights"
+    else:
+        why = "it holds no files"
     if below:
-        why += f", and the folders {_some(below)}"
+        why += f", and the folder{'s' * (len(below) > 1)} {_some(below)}"
     return CheckpointError(what, why=why, next_step=step)
 
 
 def _some(names: Sequence[str], most: int = 3) -> str:
     rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+    shown = ", ".join(shorten(name, 100) for name in names[:most])
+    return shown + (f" and {rest:,} more" if rest > 0 else "")
+
+
+def _files(count: int) -> str:
+    return "a file that is" if count == 1 else f"{count:,} files that are"
 
 
 def check_file(path: Path) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from workbench.checkpoint.columns import Ints, Text, Words, keys_of
 from workbench.checkpoint.records import TensorTable
 from workbench.checkpoint.sources import Source, looks_like
-from workbench.errors import CheckpointError
+from workbench.errors import CheckpointError, shorten, shown
 
 # The names of 10 million tensors take about a gigabyte; no model is near that.
 MAX_INDEX = 1 << 30
@@ -70,7 +70,11 @@ def read_index(source: Source) -> Index:
     """
     label = source.label
     if source.size > MAX_INDEX:
-        raise CheckpointError(f"{label} is too large for an index", why=f"{source.size:,} bytes")
+        raise CheckpointError(
+            f"{label} is too large for an index",
+            why=f"it has {source.size:,} bytes; one of ten million tensors has less",
+            next_step="Copy the index again, or remove it: the files are then read as they are.",
+        )
     data = source.read(0, source.size)
     index = _by_columns(data, label) or _by_names(data, label)
     for shard in index.shards:
@@ -164,7 +168,7 @@ def _check_shard_name(name: str, label: str) -> None:
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts or "\\" in name or "\0" in name:
         raise CheckpointError(
-            f"{label} names the file {name!r}, which is not inside its folder",
+            f"{label} names the file {shown(name)}, which is not inside its folder",
             why="an index that leads elsewhere is broken or hostile; nothing there was opened",
             next_step="Get the index again from where the model came from.",
         )
@@ -212,21 +216,22 @@ def check_index(index: Index | None, table: TensorTable, keys: Words) -> list[st
     if absent:
         raise CheckpointError(
             f"{index.label} names {len(absent):,} tensors that its files do not hold: "
-            + ", ".join(absent[:3])
+            + ", ".join(shorten(name, 100) for name in absent[:3])
             + (", …" if len(absent) > 3 else ""),
-            why=f"{absent[0]!r} should be in {weight_map[absent[0]]}",
+            why=f"{shown(absent[0])} should be in {shorten(weight_map[absent[0]])}",
             next_step="Download that file again; if it is right, the index belongs to another version.",
         )
     warnings = []
     unnamed = [name for name in table.names if name not in weight_map]
     if unnamed:
         warnings.append(
-            f"{len(unnamed):,} tensors are not in {label}, such as {unnamed[0]}: engines load them anyway"
+            f"{len(unnamed):,} tensors are not in {label}, such as {shorten(unnamed[0])}: "
+            "engines load them anyway"
         )
     moved = [t.name for t in table if weight_map.get(t.name, t.shard) != t.shard]
     if moved:
         warnings.append(
-            f"{len(moved):,} tensors are in another file than {label} says, such as {moved[0]}"
+            f"{len(moved):,} tensors are in another file than {label} says, such as {shorten(moved[0])}"
         )
     if len(index.keys) > len(weight_map):
         warnings.append(

@@ -33,7 +33,7 @@ from workbench.checkpoint.records import TensorInfo, TensorTable
 from workbench.checkpoint.safetensors import Specs, join_headers, read_header
 from workbench.checkpoint.sources import LocalFile, Source, looks_like, unreadable
 from workbench.checkpoint.values import as_torch, check_numpy, read_units
-from workbench.errors import CheckpointError
+from workbench.errors import LONGEST, CheckpointError, shorten, shown
 
 if TYPE_CHECKING:
     import torch
@@ -127,7 +127,9 @@ class Checkpoint:
         file = self._folder.open("config.json")
         if file.size > MAX_CONFIG:
             raise CheckpointError(
-                f"cannot read the config {file.label}", why=f"it has {file.size:,} bytes"
+                f"cannot read the config {file.label}",
+                why=f"it has {file.size:,} bytes; no config of a model is near that",
+                next_step="Copy config.json again from where the model came from.",
             )
         return parse_config(file.read(0, file.size), file.label)
 
@@ -216,8 +218,9 @@ class Checkpoint:
         tail = str(name).rsplit(".", 2)[-2:]
         near = [known for known in self.names if known.endswith(".".join(tail))][:2000]
         close = get_close_matches(str(name), near or list(self.names[:2000]), n=3)
-        step = f"Did you mean {', '.join(close)}?" if close else "See .names for what there is."
-        return CheckpointError(f"{self.source} has no tensor {name!r}", next_step=step)
+        near_by = ", ".join(shorten(known, 140) for known in close)
+        step = f"Did you mean {near_by}?" if close else "See .names for what there is."
+        return CheckpointError(f"{self.source} has no tensor {shown(name)}", next_step=step)
 
     def __repr__(self) -> str:
         table = self.table
@@ -236,13 +239,13 @@ class Checkpoint:
         except CheckpointError as error:
             lines.append(f"  config: {error.what}: {error.why}")
         lines += [f"  warning: {text}" for text in self.warnings]
-        return "\n".join(lines)
+        return "\n".join(shorten(line, LONGEST) for line in lines)
 
     def _config_line(self) -> str:
         config = self.config
         if not config:
             return "no config.json"
-        named = ", ".join(config.architectures) or config.model_type or "no architecture named"
+        named = ", ".join(config.architectures[:3]) or config.model_type or "no architecture named"
         quantised = f", quantised: {self.quantization.format}" if self.quantization.format else ""
         return f"config: {named} ({config.layout}){quantised}"
 
@@ -253,6 +256,12 @@ def _bytes(number: float) -> str:
             return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
         number /= 1024
     return f"{number:.1f} TiB"
+
+
+_ACCEPTED = (
+    "Give a folder, a .safetensors, .bin or .pt file, an *.index.json, a Hub id (org/name) or an address "
+    "(https://, s3://)."
+)
 
 
 def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
@@ -276,22 +285,36 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         There is no checkpoint, or it is damaged or contradicts itself: the message says which file, what is
         wrong with it, and what to do.
     """
-    text = os.fspath(path)
+    try:
+        text = os.fspath(path)
+    except TypeError:
+        raise CheckpointError(
+            f"{shown(path)} names no checkpoint",
+            why="None was given; is a variable unset?"
+            if path is None
+            else f"it is of type {type(path).__name__}, not a path or a text",
+            next_step=_ACCEPTED,
+        ) from None
     if isinstance(text, bytes):
         text = os.fsdecode(text)
     if not text.strip():
-        raise CheckpointError("no checkpoint was given", next_step="Give a path or a Hub id.")
+        raise CheckpointError(
+            "no checkpoint was given", why="the text is empty", next_step=_ACCEPTED
+        )
     if text.startswith("file://"):
         text = text.removeprefix("file://")
     elif re.match(r"[A-Za-z][A-Za-z0-9+.-]*://|[a-z]+::", text):
         return _open_remote(text)
-    local = Path(text).expanduser()
+    try:
+        local = Path(text).expanduser()
+    except RuntimeError:  # ~name of nobody
+        local = Path(text)
     if _exists(local):
         return _open_local(local, text)
     model = hub.parse_id(text)
     if model is None or not isinstance(path, str):
         raise CheckpointError(
-            f"there is no {text}",
+            f"there is no {local if text.startswith('~') else text}",
             why="no such file or folder",
             next_step="Check the path; a Hub id is written org/name.",
         )
@@ -442,7 +465,7 @@ def _check_unique(table: TensorTable, keys: Words) -> None:
         if first != at:
             one, other = (table.shards[table.shard[i]] for i in (first, at))
             raise CheckpointError(
-                f"the tensor {name!r} is in two files: {one} and {other}",
+                f"the tensor {shown(name)} is in two files: {one} and {other}",
                 why="which of them an engine keeps depends on the order in which it reads the files",
                 next_step="Remove the file that does not belong to this checkpoint.",
             )

@@ -17,6 +17,7 @@ import numpy as np
 
 from workbench.checkpoint.records import TensorTable
 from workbench.checkpoint.templates import NameGroup, Rows, fill, group_names
+from workbench.errors import shown
 
 if TYPE_CHECKING:
     from workbench.checkpoint.config import Config
@@ -345,7 +346,7 @@ def _compare(
     elif method == "modelopt" and layout.upper() in ("FP8", "NVFP4"):
         allowed = frozenset({NVFP4_MODELOPT}) if layout.upper() == "NVFP4" else frozenset({FP8})
     if allowed is None:
-        return declared, None, f"the method {method!r} is not known here"
+        return declared, None, f"the method {shown(method)} is not known here"
     if not found:
         return declared, False, f"the config says {declared}, no tensor is quantised"
     if found <= allowed or (layout == "mixed-precision" and found & allowed):

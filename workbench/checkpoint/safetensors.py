@@ -26,11 +26,13 @@ import numpy as np
 
 from workbench.checkpoint.columns import Ints, Text, Words, keys_of
 from workbench.checkpoint.records import DTYPE_BITS, TensorTable
-from workbench.checkpoint.sources import Source, looks_like
-from workbench.errors import CheckpointError
+from workbench.checkpoint.sources import Source, looks_like, not_json
+from workbench.errors import LONGEST_VALUE, CheckpointError, shown
 
 # The format's own bound (safetensors 0.8, MAX_HEADER_SIZE).
 MAX_HEADER = 100_000_000
+# Far beyond any name of a tensor; engines set no bound, but a name of megabytes is an attack or damage.
+MAX_NAME = 1 << 16
 DAMAGED = "Download or copy the file again, and compare its size and checksum with the origin."
 REWRITE = "Have the program that wrote it write it again; engines refuse such a file too."
 
@@ -153,9 +155,13 @@ def _complain_about_start(source: Source, size: int, length: int) -> NoReturn:
     if found:
         why, step = found
     elif size < 8:
-        why, step = f"it has {size} bytes, and the length of its header alone takes 8", DAMAGED
+        why, step = f"it has {_bytes(size)}, and the length of its header alone takes 8", DAMAGED
     elif length < 2:
-        why, step = f"its first 8 bytes say that the header has {length} bytes", DAMAGED
+        why = (
+            f"its first 8 bytes say that the header has {_bytes(length)}, and even one without "
+            "tensors takes 2 ({}): the file was begun and never finished, or its start was overwritten"
+        )
+        step = DAMAGED
     else:
         why = (
             f"its first 8 bytes say that the header has {length:,} bytes; the format allows "
@@ -242,6 +248,8 @@ def _read_canonical(raw: bytes, specs: Specs) -> Columns | None:
     begin, end = text.numbers(offsets, comma), text.numbers(comma + 1, stop)
     if begin is None or end is None:
         return None
+    if (closed - name).max() > MAX_NAME:
+        return None
     keys = text.keys(name, closed)
     ordered = np.sort(keys)
     if (ordered[1:] == ordered[:-1]).any():
@@ -308,6 +316,8 @@ def _read_typed(raw: bytes, specs: Specs) -> Columns | None:
         return None
     # msgspec keeps the last of several equal keys and says nothing: the text shows whether there were any.
     names = list(entries)
+    if max(map(len, names), default=0) > MAX_NAME:
+        return None
     if any(
         raw.count(b'"%b"' % field) != len(names) for field in (b"dtype", b"shape", b"data_offsets")
     ):
@@ -354,20 +364,31 @@ def _read_strict(raw: bytes, label: str, specs: Specs) -> Columns:
         text = raw.decode("utf-8")
         value = _PAIRS.decode(text)
     except UnicodeDecodeError as error:
-        raise _broken(label, f"not UTF-8 at byte {error.start} of the header", DAMAGED) from None
+        raise _broken(
+            label, f"it is not UTF-8 at byte {error.start} of the header", DAMAGED
+        ) from None
     except (ValueError, RecursionError) as error:
-        raise _broken(label, f"not JSON: {error}", DAMAGED) from None
+        raise _broken(label, not_json(error), DAMAGED) from None
     if not isinstance(value, _Pairs):
-        raise _broken(label, f"the header is a JSON {type(value).__name__}, not an object", DAMAGED)
+        raise _broken(
+            label, f"it is {_written(value)}, not an object that describes tensors by name", DAMAGED
+        )
     names: list[str] = []
     codes: list[int] = []
     offsets: list[tuple[int, int]] = []
     metadata: dict[str, str] = {}
     seen: set[str] = set()
     for name, entry in value:
+        if len(name) > MAX_NAME:
+            raise _broken(
+                label,
+                f"the name {shown(name, 60)} has {len(name):,} characters; no real checkpoint has one of "
+                f"more than {MAX_NAME:,}",
+                "Ask whoever wrote the file; a name of that length comes from damage or from an attack.",
+            )
         if name in seen:
             raise CheckpointError(
-                f"{label} names {name!r} twice in its header",
+                f"{label} names {shown(name)} twice in its header",
                 why="most readers keep the last one and say nothing; which one was meant is unknown",
                 next_step=REWRITE,
             )
@@ -378,7 +399,7 @@ def _read_strict(raw: bytes, label: str, specs: Specs) -> Columns:
             metadata = dict(entry)
             continue
         if not _is_text(name):
-            raise _broken(label, f"the name {name!r} holds half a character", REWRITE)
+            raise _broken(label, f"the name {shown(name)} holds half a character", REWRITE)
         code, span = _strict_entry(name, entry, label, specs)
         names.append(name)
         codes.append(code)
@@ -388,7 +409,7 @@ def _read_strict(raw: bytes, label: str, specs: Specs) -> Columns:
 
 
 def _strict_entry(name: str, entry: Any, label: str, specs: Specs) -> tuple[int, tuple[int, int]]:
-    what = f"tensor {name!r}"
+    what = f"tensor {shown(name)}"
     if not isinstance(entry, _Pairs):
         raise _broken(label, f"{what} is not described by an object", REWRITE)
     fields = dict(entry)
@@ -398,27 +419,41 @@ def _strict_entry(name: str, entry: Any, label: str, specs: Specs) -> tuple[int,
     if not isinstance(dtype, str) or dtype not in DTYPE_BITS:
         raise _broken(
             label,
-            f"{what} has the dtype {dtype!r}; known are {', '.join(sorted(DTYPE_BITS))}",
+            f"{what} has the dtype {_written(dtype, 60)}; known are {', '.join(sorted(DTYPE_BITS))}",
             "Check the spelling in the writer; a newer format needs a newer workbench.",
         )
     if not _are_sizes(shape):
         raise _broken(
-            label, f"{what} has the shape {shape!r}: not a list of whole numbers", REWRITE
+            label, f"{what} has the shape {_written(shape)}: not a list of whole numbers", REWRITE
         )
     if not _are_sizes(span) or len(span) != 2:
         raise _broken(
-            label, f"{what} has the data_offsets {span!r}: not two whole numbers", REWRITE
+            label, f"{what} has the data_offsets {_written(span)}: not two whole numbers", REWRITE
         )
     if span[0] > span[1] or span[1] >= 1 << 62:
-        raise _broken(label, f"{what} has the impossible data_offsets {span!r}", REWRITE)
+        reason = "they run backwards" if span[0] > span[1] else "no file is that long"
+        raise _broken(label, f"{what} has the data_offsets {span!r}: {reason}", REWRITE)
     try:
         return specs.code(dtype, tuple(shape)), (span[0], span[1])
     except ValueError:
         raise _broken(
             label,
-            f"{what}, {dtype} {shape}, does not take a whole number of bytes that a file could hold",
+            f"{what}, {dtype} {shown(shape)}, does not take a whole number of bytes that a file could hold",
             REWRITE,
         ) from None
+
+
+def _bytes(number: int) -> str:
+    return f"{number:,} byte{'s' * (number != 1)}"
+
+
+def _written(value: Any, longest: int = LONGEST_VALUE) -> str:
+    """Return a JSON value as the header has it, shortened."""
+    if isinstance(value, _Pairs):
+        return shown(dict(value), longest) if value else "{} (an object)"
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    return shown(value, longest)
 
 
 def _are_sizes(value: Any) -> TypeGuard[list[int]]:
@@ -442,17 +477,24 @@ def _check_layout(read: Columns, specs: Specs, room: int, label: str) -> None:
     if not names:
         if room:
             raise CheckpointError(
-                f"{label} names no tensor but holds {room:,} bytes of data", next_step=REWRITE
+                f"{label} names no tensor but holds {_bytes(room)} of data", next_step=REWRITE
             )
         return
     needed = np.array(specs.nbytes, dtype=np.int64)[spec]
     wrong = np.flatnonzero(end - begin != needed)
     if len(wrong):
         at = int(wrong[0])
+        if begin[at] > end[at]:
+            raise CheckpointError(
+                f"{label} contradicts itself about {shown(names[at])}",
+                why=f"its data_offsets [{int(begin[at])}, {int(end[at])}] run backwards: they end before "
+                "they begin",
+                next_step=REWRITE,
+            )
         dtype, shape = list(specs.codes)[int(spec[at])]
         raise CheckpointError(
-            f"{label} contradicts itself about {names[at]!r}",
-            why=f"{dtype} {list(shape)} takes {int(needed[at]):,} bytes, its data_offsets "
+            f"{label} contradicts itself about {shown(names[at])}",
+            why=f"{dtype} {shown(list(shape))} takes {int(needed[at]):,} bytes, its data_offsets "
             f"[{int(begin[at])}, {int(end[at])}] span {int(end[at] - begin[at]):,}",
             next_step=REWRITE,
         )
@@ -464,9 +506,9 @@ def _check_layout(read: Columns, specs: Specs, room: int, label: str) -> None:
         outside = int(np.flatnonzero(end > room)[0])
         name = names[outside if order is None else int(order[outside])]
         raise CheckpointError(
-            f"{label} is cut short: {last - room:,} bytes are missing",
+            f"{label} is cut short: {_bytes(last - room)} missing",
             why=f"its header places tensors up to byte {last:,} of the data section, which has "
-            f"{room:,} bytes; {name!r} is the first that does not fit",
+            f"{room:,} bytes; {shown(name)} is the first that does not fit",
             next_step=DAMAGED,
         )
     gaps = np.flatnonzero(begin != np.concatenate([[0], end[:-1]]))
@@ -476,14 +518,14 @@ def _check_layout(read: Columns, specs: Specs, room: int, label: str) -> None:
         before = int(end[at - 1]) if at else 0
         kind = "overlaps the tensor before it" if begin[at] < before else "leaves a hole before it"
         raise CheckpointError(
-            f"{label} has overlapping tensors or holes: {name!r} {kind}",
+            f"{label} has overlapping tensors or holes: {shown(name)} {kind}",
             why=f"its data begins at byte {int(begin[at]):,} of the data section, the one before "
             f"ends at {before:,}; the format allows neither",
             next_step=REWRITE,
         )
     if last < room:
         raise CheckpointError(
-            f"{label} has {room - last:,} bytes that belong to no tensor",
+            f"{label} has {_bytes(room - last)} belonging to no tensor",
             why="the format wants the last tensor to end where the file ends",
             next_step="Check whether the file was written over a longer one, or appended to.",
         )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import stat
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from workbench.errors import CheckpointError
+from workbench.errors import CheckpointError, shown
 
 # What a file really is when it is not what its name says: first bytes, description, next step.
 _SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
@@ -79,6 +80,15 @@ def looks_like(head: bytes) -> tuple[str, str] | None:
             "Give the checkpoint folder, its *.index.json, or a weights file.",
         )
     return None
+
+
+def not_json(error: Exception) -> str:
+    """Return why a text could not be read as JSON, without Python's advice to change its limits."""
+    if isinstance(error, RecursionError):
+        return "it is not JSON that a program would write: it is nested thousands of levels deep"
+    if "set_int_max_str_digits" in str(error):
+        return "it holds a whole number of thousands of digits"
+    return f"it is not JSON: {error}"
 
 
 class Source(Protocol):
@@ -159,7 +169,9 @@ def check_regular(path: Path) -> os.stat_result:
     except OSError as error:
         raise unreadable(path, error) from None
     except ValueError as error:  # a NUL in the name
-        raise CheckpointError(f"cannot read {str(path)!r}", why=str(error)) from None
+        raise CheckpointError(
+            f"cannot read {shown(str(path))}", why=str(error), next_step="Check the spelling."
+        ) from None
     if not stat.S_ISREG(status.st_mode):
         kinds = {
             stat.S_IFDIR: "a directory",
@@ -180,6 +192,10 @@ def unreadable(path: object, error: OSError) -> CheckpointError:
     """Return the error for a file that the system refuses to open."""
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         step = "Check the spelling; a broken symbolic link looks like this too."
+    elif error.errno == errno.ELOOP:
+        step = "Put the file itself in place of the symbolic link, which leads back to itself."
+    elif error.errno == errno.ENAMETOOLONG:
+        step = "Check the path: a name in it is longer than the file system allows."
     elif isinstance(error, PermissionError):
         step = "Ask for read permission (chmod +r), or run as the user that owns the file."
     else:

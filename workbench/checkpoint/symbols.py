@@ -15,6 +15,7 @@ from workbench.checkpoint.records import TensorGroup
 from workbench.checkpoint.templates import Rows, parse
 
 SYMBOL = 900_000_000
+_LARGE = 1 << 20
 
 
 def symbolic(
@@ -29,9 +30,13 @@ def symbolic(
         # Which special value, if any, stands in each column: one small number a tensor.
         code = np.zeros(len(group), dtype=np.int64)
         for column in group.index.T:
+            if code.max(initial=0) > _LARGE:  # renumbered, lest it outgrow the table of counts
+                code = np.unique(code, return_inverse=True)[1]
             code *= len(special) + 1
             for n, value in enumerate(special):
                 code += (n + 1) * (column == value)
+        if code.max(initial=0) > _LARGE:
+            code = np.unique(code, return_inverse=True)[1]
         for value in np.flatnonzero(np.bincount(code)).tolist():
             rows = np.flatnonzero(code == value)
             first = group.index[rows[0]].tolist()
@@ -44,8 +49,11 @@ def concrete(name: str, group: TensorGroup) -> tuple[str, Rows]:
     template, numbers = parse(name)
     if not numbers:
         return template, np.zeros((len(group), 0), dtype=np.int64)
+    width = group.index.shape[1]
     columns = [
-        group.index[:, number - SYMBOL] if number >= SYMBOL else np.full(len(group), number)
+        group.index[:, number - SYMBOL]
+        if SYMBOL <= number < SYMBOL + width
+        else np.full(len(group), number)
         for number in numbers
     ]
     return template, np.stack(columns, axis=1)

@@ -2,7 +2,7 @@
 
 Every comparison of names in the workbench works on these groups, never name against name. A number is
 an index only where it is a whole segment between dots and is written the plain way: the ``2`` of
-``d2t``, ``w2`` or ``layers.02`` belongs to the text.
+``d2t``, ``w2`` or ``layers.02`` belongs to the text, and so does what follows the eighth index.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ import numpy as np
 
 # A longer number is text: ids are not indices, and an int64 must hold the product of two.
 LONGEST = 9
+# No model has more than four indices in a name; further numbers are text, so that a hostile name makes
+# no table of 50,000 columns.
+MOST_INDICES = 8
 _DOT, _LINE, _ZERO, _MARK = 46, 10, 48, 0
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
@@ -94,6 +97,14 @@ def _split_numbers(text: str) -> tuple[list[str], Rows, Rows]:
     plain = (length == 1) | ((chars[first] != _ZERO) & (length <= LONGEST))
     index = plain & bounded[first] & bounded[after + 1]
     first, length = first[index], length[index]
+    lines = np.flatnonzero(chars == _LINE)
+    line_of = np.searchsorted(lines, first)
+    depth = np.bincount(line_of, minlength=len(lines) + 1)
+    if depth.max() > MOST_INDICES:
+        place_in_line = np.arange(len(first)) - (np.cumsum(depth) - depth)[line_of]
+        early = place_in_line < MOST_INDICES
+        first, length = first[early], length[early]
+        depth = np.minimum(depth, MOST_INDICES)
     numbers = np.zeros(len(first), dtype=np.int64)
     keep = np.ones(len(chars), dtype=bool)
     for place in range(int(length.max(initial=0))):
@@ -102,9 +113,6 @@ def _split_numbers(text: str) -> tuple[list[str], Rows, Rows]:
         keep[first[inside] + place] = place == 0
     marked = chars.copy()
     marked[first] = _MARK
-    lines = np.flatnonzero(chars == _LINE)
-    line_of = np.searchsorted(lines, first)
-    depth = np.bincount(line_of, minlength=len(lines) + 1)
     templates = marked[keep].tobytes().decode().replace("\0", "{}").split("\n")
     return templates, depth, numbers
 
@@ -174,8 +182,10 @@ def parse(name: str) -> tuple[str, list[int]]:
     """Return the template of one name and the indices in it, as `group_names` would."""
     if _ODD.search(name):
         return name.replace("{", "{{").replace("}", "}}"), []
-    segments, numbers = name.split("."), []
+    segments, numbers = name.split("."), list[int]()
     for at, text in enumerate(segments):
+        if len(numbers) == MOST_INDICES:
+            break
         plain = text.isascii() and text.isdigit() and len(text) <= LONGEST
         if plain and (text[0] != "0" or len(text) == 1):
             numbers.append(int(text))

@@ -9,7 +9,7 @@ import numpy as np
 
 from workbench.checkpoint.records import DTYPE_BITS, TensorInfo
 from workbench.checkpoint.sources import Source
-from workbench.errors import CheckpointError
+from workbench.errors import CheckpointError, shown
 
 if TYPE_CHECKING:
     import torch
@@ -76,7 +76,7 @@ def read_units(source: Source, info: TensorInfo, index: Any = None) -> Array:
             stored = stored[index]
         except (IndexError, TypeError, ValueError) as error:
             raise CheckpointError(
-                f"cannot take {index!r} of {info.name!r}",
+                f"cannot take {shown(index)} of {shown(info.name)}",
                 why=f"{error}; its stored shape is {list(shape)}",
                 next_step="Give whole numbers and slices within that shape.",
             ) from None
@@ -91,7 +91,7 @@ def _mapped(source: Source, info: TensorInfo, kind: np.dtype[Any], shape: tuple[
         if os.stat(path).st_size < info.end:
             raise CheckpointError(
                 f"{source.label} is shorter than when it was opened",
-                why=f"{info.name!r} ends at byte {info.end:,}",
+                why=f"{shown(info.name)} ends at byte {info.end:,}",
                 next_step="Open the checkpoint again once nobody writes to it.",
             )
         # Offsets need not be multiples of the element size, so bytes are mapped and then viewed.
@@ -130,7 +130,7 @@ def check_numpy(info: TensorInfo) -> None:
     """
     if info.dtype not in NUMPY_TYPES:
         raise CheckpointError(
-            f"numpy has no type for {info.name!r}, which is {info.dtype}",
+            f"numpy has no type for {shown(info.name)}, which is {info.dtype}",
             next_step="Use .tensor(name) for a torch tensor, and .float() on that.",
         )
 
@@ -142,7 +142,7 @@ def as_torch(info: TensorInfo, units: Array) -> torch.Tensor:
     kind = getattr(torch, TORCH_TYPES.get(info.dtype, "uint8"), None)
     if kind is None:
         raise CheckpointError(
-            f"this torch ({torch.__version__}) has no type for {info.name!r}, which is {info.dtype}",
+            f"this torch ({torch.__version__}) has no type for {shown(info.name)}, which is {info.dtype}",
             next_step="Install a newer torch.",
         )
     flat = torch.from_numpy(units.reshape(-1).view(np.uint8))

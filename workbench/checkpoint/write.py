@@ -19,7 +19,7 @@ from workbench.checkpoint.columns import Ints
 from workbench.checkpoint.records import TensorTable
 from workbench.checkpoint.safetensors import MAX_HEADER, Specs, read_header
 from workbench.checkpoint.sources import LocalFile
-from workbench.errors import CheckpointError, WorkbenchError
+from workbench.errors import CheckpointError, WorkbenchError, shown
 
 if TYPE_CHECKING:
     from workbench.checkpoint.open import Checkpoint
@@ -158,7 +158,7 @@ def _new_names(
     unknown = [name for name in (*names, *drop) if name not in table]
     if unknown:
         raise WorkbenchError(
-            f"the checkpoint has no tensor {unknown[0]!r}",
+            f"the checkpoint has no tensor {shown(unknown[0])}",
             why=f"{len(unknown)} of the names to change or drop are not in it",
             next_step="Give names as they are in the checkpoint.",
         )
@@ -169,23 +169,31 @@ def _new_names(
             continue
         if not isinstance(name, str) or not name or name == "__metadata__":
             raise WorkbenchError(
-                f"{name!r} cannot be the name of a tensor", why=f"given for {old!r}"
+                f"{shown(name)} cannot be the name of a tensor",
+                why=f"given for {shown(old)}",
+                next_step="Give a name that is text, not empty, and not __metadata__.",
             )
         try:
             name.encode("utf-8")
         except UnicodeEncodeError:
             raise WorkbenchError(
-                f"{name!r} cannot be the name of a tensor", why="it is not text"
+                f"{shown(name)} cannot be the name of a tensor",
+                why="it holds half a character, which no encoding has",
+                next_step="Give a name that is text.",
             ) from None
         other = seen.setdefault(name, old)
         if other != old:
             raise WorkbenchError(
-                f"two tensors would be named {name!r}",
-                why=f"{other!r} and {old!r} both would",
+                f"two tensors would be named {shown(name)}",
+                why=f"{shown(other)} and {shown(old)} both would",
                 next_step="Drop one of the two, or rename it otherwise.",
             )
     if not seen:
-        raise WorkbenchError("nothing would be written", why="all tensors are dropped")
+        raise WorkbenchError(
+            "nothing would be written",
+            why="all tensors are dropped",
+            next_step="Drop fewer tensors.",
+        )
     return new
 
 
@@ -454,7 +462,7 @@ def _check_written(ckpt: Checkpoint, new_names: list[str | None], folder: Path) 
         for name, code in zip(header.names, header.spec.tolist(), strict=True):
             if expected.pop(name, None) != kinds[code]:
                 raise WorkbenchError(
-                    f"{shard} was written wrongly: {name!r} differs from its source"
+                    f"{shard} was written wrongly: {shown(name)} differs from its source"
                 )
     if expected:
         raise WorkbenchError(
