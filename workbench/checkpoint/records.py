@@ -97,7 +97,13 @@ class TensorTable:
         return len(self.names)
 
     def __iter__(self) -> Iterator[TensorInfo]:
-        return map(self.row, range(len(self)))
+        columns = (self.dtype, self.shape, self.shard, self.begin, self.end)
+        for name, dtype, shape, shard, begin, end in zip(
+            self.names, *(column.tolist() for column in columns), strict=True
+        ):
+            yield TensorInfo(
+                name, self.dtypes[dtype], self.shapes[shape], self.shards[shard], begin, end
+            )
 
     def __contains__(self, name: object) -> bool:
         return name in self._position
@@ -124,15 +130,15 @@ class TensorTable:
     @cached_property
     def groups(self) -> tuple[TensorGroup, ...]:
         """The tensors in groups of one template, shape and dtype."""
+        groups = group_names(self.names, self.shape, self.dtype)
+        first = np.array([group.at[0] for group in groups], dtype=np.int64)
         return tuple(
             TensorGroup(
-                group.template,
-                group.at,
-                group.index,
-                self.shapes[self.shape[group.at[0]]],
-                self.dtypes[self.dtype[group.at[0]]],
+                group.template, group.at, group.index, self.shapes[shape], self.dtypes[dtype]
             )
-            for group in group_names(self.names, self.shape, self.dtype)
+            for group, shape, dtype in zip(
+                groups, self.shape[first].tolist(), self.dtype[first].tolist(), strict=True
+            )
         )
 
     @cached_property

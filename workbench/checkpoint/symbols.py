@@ -27,6 +27,10 @@ def symbolic(
     """
     special = tuple(special)
     for group in groups:
+        width = group.index.shape[1]
+        if not width or not special:
+            yield group, group.template.format(*range(SYMBOL, SYMBOL + width))
+            continue
         # Which special value, if any, stands in each column: one small number a tensor.
         code = np.zeros(len(group), dtype=np.int64)
         for column in group.index.T:

@@ -79,9 +79,12 @@ def group_names(names: Sequence[str], *labels: np.ndarray[Any, Any]) -> list[Nam
         key = key * (int(label.max()) + 1) + label
     groups = []
     for at in _equal(key):
-        columns = np.arange(depth[at[0]])
-        index = numbers[start[at][:, None] + columns]
-        groups.append(NameGroup(templates[at[0]], at, index))
+        one = int(at[0])
+        if len(at) == 1:  # as all of 300,000 names without a pattern are
+            index = numbers[start[one] : start[one + 1]].reshape(1, -1)
+        else:
+            index = numbers[start[at][:, None] + np.arange(depth[one])]
+        groups.append(NameGroup(templates[one], at, index))
     return groups
 
 
@@ -122,6 +125,7 @@ _BLOCK = 8192
 
 # What a template says itself, what separates names here, and half characters, which no encoding has.
 _ODD = re.compile("[{}\0\n\ud800-\udfff]")
+_DIGIT_FIRST = re.compile(r"(?:^|\.)[0-9]")
 
 
 def _plain_text(names: Sequence[str]) -> tuple[str, list[int]]:
@@ -151,8 +155,10 @@ class _Codes(dict[str, int]):
 def _equal(key: Rows) -> list[Rows]:
     """Positions with equal keys, ordered by first appearance."""
     order = np.argsort(key, kind="stable")
-    cuts = np.flatnonzero(np.diff(key[order])) + 1
-    return sorted(np.split(order, cuts), key=lambda at: int(at[0]))
+    starts = np.concatenate([[0], np.flatnonzero(np.diff(key[order])) + 1])
+    rank = np.argsort(order[starts])
+    ends = np.append(starts[1:], len(order))
+    return [order[a:b] for a, b in zip(starts[rank].tolist(), ends[rank].tolist(), strict=True)]
 
 
 def fill(template: str, index: Rows) -> list[str]:
@@ -182,6 +188,8 @@ def parse(name: str) -> tuple[str, list[int]]:
     """Return the template of one name and the indices in it, as `group_names` would."""
     if _ODD.search(name):
         return name.replace("{", "{{").replace("}", "}}"), []
+    if not _DIGIT_FIRST.search(name):
+        return name, []
     segments, numbers = name.split("."), list[int]()
     for at, text in enumerate(segments):
         if len(numbers) == MOST_INDICES:
