@@ -125,7 +125,7 @@ _BLOCK = 8192
 
 # What a template says itself, what separates names here, and half characters, which no encoding has.
 _ODD = re.compile("[{}\0\n\ud800-\udfff]")
-_DIGIT_FIRST = re.compile(r"(?:^|\.)[0-9]")
+_INDEX = re.compile(rf"(?:^|\.)(?:0|[1-9][0-9]{{0,{LONGEST - 1}}})(?:\.|$)")
 
 
 def _plain_text(names: Sequence[str]) -> tuple[str, list[int]]:
@@ -188,7 +188,7 @@ def parse(name: str) -> tuple[str, list[int]]:
     """Return the template of one name and the indices in it, as `group_names` would."""
     if _ODD.search(name):
         return name.replace("{", "{{").replace("}", "}}"), []
-    if not _DIGIT_FIRST.search(name):
+    if not _INDEX.search(name):
         return name, []
     segments, numbers = name.split("."), list[int]()
     for at, text in enumerate(segments):

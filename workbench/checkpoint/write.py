@@ -445,6 +445,9 @@ def _copy_beside(ckpt: Checkpoint, folder: Path) -> list[tuple[str, str]]:
     return left
 
 
+_REPORT = "Nothing was kept. Try another disk; if it stays so, report this message."
+
+
 def _check_written(ckpt: Checkpoint, new_names: list[str | None], folder: Path) -> None:
     """Read the new headers and compare every tensor with the one it was."""
     table = ckpt.table
@@ -462,9 +465,11 @@ def _check_written(ckpt: Checkpoint, new_names: list[str | None], folder: Path) 
         for name, code in zip(header.names, header.spec.tolist(), strict=True):
             if expected.pop(name, None) != kinds[code]:
                 raise WorkbenchError(
-                    f"{shard} was written wrongly: {shown(name)} differs from its source"
+                    f"{shard} was written wrongly: {shown(name)} differs from its source",
+                    next_step=_REPORT,
                 )
     if expected:
         raise WorkbenchError(
-            f"the copy lacks {len(expected)} tensors, such as {next(iter(expected))}"
+            f"the copy lacks {len(expected):,} tensors, such as {shown(next(iter(expected)))}",
+            next_step=_REPORT,
         )
