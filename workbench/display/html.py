@@ -15,7 +15,8 @@ from typing import Any
 
 from workbench.display import assets
 from workbench.display.palette import tone, verdict_state
-from workbench.display.text import clean, middle, plural
+from workbench.display.text import middle, plural
+from workbench.errors import clean
 
 PREVIEW_ROWS = 24
 _MONO = "font-family:monospace;font-size:13px"

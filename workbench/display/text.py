@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import IO, TYPE_CHECKING
 
 from workbench.display.palette import tone, verdict_state
+from workbench.errors import clean
 
 if TYPE_CHECKING:
     from workbench.result import Finding
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 WIDTH = 80
 LONGEST = 120  # longer lines are hard to read, however wide the terminal is
 SHORTEST = 40
+LONGEST_NAME = 400  # no model has one; a file from somebody else may
 DOTS = "…"
 
 
@@ -57,13 +59,6 @@ def _is_terminal(stream: IO[str]) -> bool:
         return stream.isatty()
     except (AttributeError, ValueError):
         return False
-
-
-def clean(text: str) -> str:
-    """Return `text` with control and bidirectional characters spelt out, as Python would."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 _PLAIN = str.maketrans({"…": "...", "×": "x", "→": "->", "–": "-", "’": "'", "─": "-"})
@@ -134,7 +129,7 @@ def wrap(text: str, width: int = WIDTH, first: str = "", rest: str | None = None
     start = first
     for paragraph in text.split("\n"):
         line, empty = start, True
-        for word in clean(paragraph).split():
+        for word in (middle(word, LONGEST_NAME) for word in clean(paragraph).split()):
             if not empty and cells(line) + 1 + cells(word) <= width:
                 line += " " + word
                 continue
@@ -154,7 +149,7 @@ def wrap(text: str, width: int = WIDTH, first: str = "", rest: str | None = None
 def wrap_name(name: str, width: int = WIDTH, first: str = "", rest: str | None = None) -> list[str]:
     """Wrap a dotted name: whole if it fits, else broken after dots, never inside ``{0...23}``."""
     rest = " " * (cells(first) + 2) if rest is None else rest
-    name = clean(name)
+    name = middle(clean(name), LONGEST_NAME)
     pieces = _pieces(name, width - cells(first), width - cells(rest), breaks="./")
     return [(rest if at else first) + piece for at, piece in enumerate(pieces)]
 

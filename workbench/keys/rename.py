@@ -432,11 +432,16 @@ def _words(
 def _fused(table: TensorTable, gaps: Sequence[Gap]) -> tuple[TensorTable, Fuses]:
     """Return the checkpoint with parts joined wherever only the model has them joined."""
     wanted = " ".join(f".{gap.template}" for gap in gaps)
+    possible = [
+        (parts, whole)
+        for parts, whole in FUSES
+        if f".{whole}." in wanted and f".{parts[0]}." not in wanted
+    ]
+    if not possible:
+        return table, ()
     rows = {row.name: row for row in table}
     fuses = []
-    for parts, whole in FUSES:
-        if f".{whole}." not in wanted or f".{parts[0]}." in wanted:
-            continue
+    for parts, whole in possible:
         heads = [name for name in rows if f".{parts[0]}." in f".{name}"]
         done = 0
         for head in heads:
