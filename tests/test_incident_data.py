@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import lzma
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -103,3 +104,36 @@ def test_the_story_is_in_the_numbers() -> None:
 
 def test_it_is_small() -> None:
     assert sum(file.stat().st_size for file in DATA.rglob("*") if file.is_file()) < 30e6
+
+
+def test_what_the_hooks_recorded_is_read(tmp_path: Path) -> None:
+    """The arrays are there, and say what the incident's draft held: the file's fc, and no layer."""
+    for run, name, key in (
+        ("sglang-0.5.14/speculators-hooks", "hooks", "00002-draft.logits"),
+        ("sglang-0.5.11/incident-hooks", "hooks", "00002-draft.logits"),
+        ("sglang-0.5.11/incident-hooks", "memory", "model.midlayer.self_attn.o_proj.weight"),
+    ):
+        file = tmp_path / f"{name}.safetensors"
+        file.write_bytes(
+            lzma.decompress((DATA / "runs" / run / f"{name}.safetensors.xz").read_bytes())
+        )
+        assert key in open_checkpoint(file).names
+    memory = json.loads((DATA / "runs/sglang-0.5.11/incident-hooks/memory.json").read_text())
+    assert {name for name, found in memory.items() if found["as_in_the_file"]} == {
+        "model.fc.weight"
+    }
+    healthy = json.loads((DATA / "runs/sglang-0.5.11/repaired-hooks/memory.json").read_text())
+    assert all(found["as_in_the_file"] for found in healthy.values())
+
+
+def test_the_hang_has_its_odd_rank() -> None:
+    for number in (1, 2):
+        snapshot = DATA / "hang" / "capture-hang" / f"snapshot-{number}"
+        processes = json.loads((snapshot / "processes.json").read_text())["processes"]
+        states = {process["cmd"].split()[0]: process["status"] for process in processes}
+        assert states["sglang::scheduler_TP1"] == "stopped"
+        assert states["sglang::scheduler_TP0"] == "sleeping"
+        waiting = next(p["pid"] for p in processes if p["cmd"].startswith("sglang::scheduler_TP0"))
+        threads = json.loads((snapshot / f"pyspy-{waiting}.json").read_text())
+        main = next(thread for thread in threads if "Main" in (thread["thread_name"] or ""))
+        assert main["frames"][0]["name"] == "barrier"
