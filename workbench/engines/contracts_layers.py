@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from workbench.engines.contracts_subject import NAMES, SEEN, SINCE, Subject
 from workbench.result import Finding
 
 # The classes whose norm flags are those of SINCE, per engine and file.
+IDS = "eagle_aux_hidden_state_layer_ids"
+_RUNNER = "sglang/srt/model_executor/model_runner.py"
 _LLAMA = ("LlamaForCausalLMEagle3", "Eagle3LlamaForCausalLM", "Eagle3Qwen3ForCausalLM")
 
 
@@ -80,13 +83,66 @@ def _aux_count(s: Subject) -> tuple[int | None, str]:
 
 
 def _listed(s: Subject) -> list[int]:
-    ids = s.eagle_config.get("eagle_aux_hidden_state_layer_ids")
-    return [int(v) for v in ids] if isinstance(ids, list | tuple) else []
+    return _whole_list(s.eagle_config.get(IDS))
 
 
 def _top_level(s: Subject) -> list[int]:
-    ids = s.get("eagle_aux_hidden_state_layer_ids")
-    return [int(v) for v in ids] if isinstance(ids, list | tuple) else []
+    return _whole_list(s.get(IDS))
+
+
+def _whole_list(ids: Any) -> list[int]:
+    """Return a list of layer numbers, [] for anything else."""
+    return list(ids) if isinstance(ids, list | tuple) and all(map(_is_layer, ids)) else []
+
+
+def _is_layer(value: Any) -> bool:
+    # No model has a million layers; numbers beyond 64 bits end in an OverflowError somewhere.
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1_000_000
+
+
+def _odd_ids(s: Subject) -> Iterator[Finding]:
+    """Check that the ids are a list of layer numbers at all."""
+    for holder, ids in (("eagle_config", s.eagle_config.get(IDS)), ("the config", s.get(IDS))):
+        if not ids or _whole_list(ids):
+            continue
+        read = holder == "eagle_config" or s.since("top-level aux ids") is not False
+        yield Finding(
+            code="aux-layers-unreadable",
+            severity="error" if read else "warning",
+            title=f"{IDS} is no list of layer numbers",
+            detail="The engine adds to them and compares them with the target's layers: it stops, or "
+            "no layer is ever captured.",
+            evidence_for=(f"{holder} has {ids!r:.80}",),
+            changes_output=read,
+            next_step="Write a list of whole numbers, as in the draft's training run.",
+            place=s.place(_RUNNER if s.engine == "sglang" else ""),
+        )
+
+
+def _count_against_fc(s: Subject, ids: list[int]) -> Iterator[Finding]:
+    """Check that as many layers are captured as fc joins."""
+    fc = next((t for t in s.find("fc.weight") if len(t.shape) == 2), None)
+    width = s.target_hidden
+    if fc is None or not width or not ids or s.since("eagle_config") is False:
+        return
+    if s.eagle_config.get("use_aux_hidden_state") is False or fc.shape[1] % width:
+        return
+    have = fc.shape[1] // width
+    if have != len(ids):
+        yield Finding(
+            code="aux-layer-count",
+            severity="error",
+            title=f"{len(ids)} auxiliary layers are named, fc joins the features of {have}",
+            detail="The target hands over as many features as layers are listed, and fc multiplies "
+            "those of another number: a shape error at the first draft step.",
+            evidence_for=(
+                f"the config lists {ids}",
+                f"{fc.name} is {list(fc.shape)}: {have} x {width}",
+            ),
+            changes_output=True,
+            next_step=f"List the {have} layers of the draft's training run.",
+            place=s.place(_RUNNER if s.engine == "sglang" else ""),
+        )
 
 
 def _target_sizes(s: Subject) -> Iterator[Finding]:
@@ -248,12 +304,14 @@ def auxiliary_layers(s: Subject) -> Iterator[Finding]:
     """Check which layers of the target feed the draft: one list means different things."""
     if s.engine not in ("sglang", "vllm"):
         return
+    yield from _odd_ids(s)
     layers = s.of_target("num_hidden_layers")
     inner, top = _listed(s), _top_level(s)
     if s.engine == "sglang" and not inner and top and not s.nested:
         yield _ids_unread(s, top, layers)
         return
     ids = inner if s.engine == "sglang" else top or inner
+    yield from _count_against_fc(s, ids)
     if not ids or layers is None:
         return
     taken = ids if s.engine == "vllm" else _sglang_inputs(s, ids, layers)

@@ -21,6 +21,10 @@ from workbench.engines.profile import Model, NotCovered, Refused, Slot, indices
 if TYPE_CHECKING:
     from workbench.checkpoint.config import Config
 
+# Sizes beyond these are damage: the largest models published have some 200 layers and 400 experts.
+MOST = 1 << 31
+_MOST = {"num_hidden_layers": 10_000, "n_routed_experts": 100_000}
+
 ONCE: Rows = np.zeros((1, 0), np.int64)
 
 
@@ -88,7 +92,23 @@ def whole(config: Config, name: str, default: int | None = None) -> int:
         raise Refused(f"the config has no {name}")
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise Refused(f"{name} is {value!r} in the config, not a positive whole number")
+    if value > _MOST.get(name, MOST):
+        raise NotCovered(f"the config asks for {name} {value:.6g}: not credible")
     return value
+
+
+def whole_or(config: Config, name: str, default: int) -> int:
+    """Return a positive whole number of the config, or `default` where it is null or absent.
+
+    Raises
+    ------
+    NotCovered
+        It is anything else, and what the engine makes of that was not seen.
+    """
+    try:
+        return whole(config, name, default)
+    except Refused as error:
+        raise NotCovered(error.text) from None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,7 +172,9 @@ def layout_of(config: Config, module: str) -> Layout:
         weights = _weights(quant)
         bits, group = int(weights.get("num_bits", 4)), int(weights.get("group_size") or 0)
         return Layout("pack-quantized", bits, group)
-    raise NotCovered(f"quantisation {method!r} (format {quant.get('format')!r}) is not described here")
+    raise NotCovered(
+        f"quantisation {method!r} (format {quant.get('format')!r}) is not described here"
+    )
 
 
 def _weights(quant: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -160,7 +182,9 @@ def _weights(quant: Mapping[str, Any]) -> Mapping[str, Any]:
     groups = list((quant.get("config_groups") or {}).values())
     weights = groups[0].get("weights") if len(groups) == 1 else None
     if not isinstance(weights, Mapping) or weights.get("symmetric") is False:
-        raise NotCovered("compressed-tensors with several groups or zero points is not described here")
+        raise NotCovered(
+            "compressed-tensors with several groups or zero points is not described here"
+        )
     return weights
 
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from workbench.engines.config_checks import Rules, check
 from workbench.engines.families import Blueprint, Sizes, decoder_layer
 from workbench.engines.profile import Model, NotCovered, Profile, Refused, Route
 
@@ -41,6 +42,9 @@ DEFAULTS: Mapping[str, Mapping[str, int]] = {
         "head_dim": 128,
     },
 }
+# What AutoConfig makes of the values: 5.x checks types. An odd rotary embedding is left to the classes.
+LOOSE = Rules("4.57.1", sure=False)
+STRICT = Rules("5.8.1", strict=True, base=None, rope=False)
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)|^\d+(?=\.)")
 
 
@@ -73,6 +77,7 @@ class Dense:
 
     def build(self, config: Config) -> Model:
         """Return what the class builds from a config."""
+        check(config, STRICT if self.symmetric else LOOSE)
         if config.layout in ("speculators", "none"):
             said = "there is no config.json"
             if config.layout == "speculators":

@@ -8,7 +8,8 @@ checkpoint key goes. `workbench.engines.simulate` runs both on a whole checkpoin
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Sized
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -143,7 +144,8 @@ class Route:
     ``load``: it looks for the slot `name` (the key after renames, before fusing); where there is none, the
     profile's reaction to unknown keys holds, or `unknown` where this name has its own. ``attribute``: kept
     outside the parameters (``d2t``), which counts as loaded. ``ignore``: skipped on purpose. ``drop``: lost.
-    ``raise``: the loader stops.
+    ``raise``: the loader stops. An attribute may demand a number of dimensions, `rank`; of another
+    shape it is of no use, and the loader stops at those shapes that `stops` tells.
     """
 
     fate: Literal["load", "attribute", "ignore", "drop", "raise"]
@@ -151,6 +153,8 @@ class Route:
     reason: str = ""
     place: str = ""
     unknown: Reaction | None = None
+    rank: int | None = None
+    stops: Callable[[tuple[int, ...]], bool] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,8 +201,22 @@ class Profile:
         return "profile_verified" if version in self.verified else "profile_source_read"
 
 
+# A model with more tensors of one template does not exist; Kimi K2 has 60 x 384 experts.
+MOST_TENSORS = 5_000_000
+
+
 def indices(*columns: Iterable[int]) -> Rows:
-    """Return all combinations of the columns' values, shape (n, number of columns)."""
+    """Return all combinations of the columns' values, shape (n, number of columns).
+
+    Raises
+    ------
+    NotCovered
+        There would be more than `MOST_TENSORS`: the config is not credible.
+    """
+    counts = [len(c) for c in columns if isinstance(c, Sized)]
+    if math.prod(counts) > MOST_TENSORS:
+        sizes = " x ".join(f"{n:,}" for n in counts)
+        raise NotCovered(f"the config asks for {sizes} tensors of one kind: not credible")
     grids = np.meshgrid(*(np.fromiter(c, np.int64) for c in columns), indexing="ij")
     return (
         np.stack([grid.ravel() for grid in grids], axis=1) if grids else np.zeros((1, 0), np.int64)

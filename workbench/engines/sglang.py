@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from workbench.engines.profile import Profile
+from workbench.engines.sglang_config import checked
 from workbench.engines.sglang_deepseek import DEEPSEEK_RANGES
 from workbench.engines.sglang_eagle3 import LLAMA_RANGES
 from workbench.engines.sglang_mla import MLA_RANGES
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 __all__ = ["PROFILES", "RELEASES", "class_for", "draft_class_for", "release"]
 
 PROFILES: tuple[Profile, ...] = tuple(
-    entry.profile() for entry in (*LLAMA_RANGES, *MLA_RANGES, *DENSE_RANGES, *DEEPSEEK_RANGES)
+    part
+    for entry in (*LLAMA_RANGES, *MLA_RANGES, *DENSE_RANGES, *DEEPSEEK_RANGES)
+    for part in checked(entry.profile())
 )
 
 # Architectures that SGLang loads as another class when the checkpoint is a launch's draft model

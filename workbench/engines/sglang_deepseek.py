@@ -105,6 +105,9 @@ def _sparse(config: Config, layers: int) -> list[int]:
     if config.get("n_routed_experts", None) is None:
         return []
     first, every = config.get("first_k_dense_replace", 0), config.get("moe_layer_freq", 1) or 1
+    for name, value in (("first_k_dense_replace", first), ("moe_layer_freq", every)):
+        if not isinstance(value, int):
+            raise Refused(f"{name} is {value!r:.60} in the config: TypeError", V2)
     return [n for n in range(layers) if n >= first and n % every == 0]
 
 

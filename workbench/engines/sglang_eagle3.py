@@ -22,8 +22,11 @@ from workbench.engines.profile import (
 from workbench.engines.sglang_parts import (
     MISMATCH,
     cut_to_share,
+    draft_number,
+    eagle_table,
     flag,
     merge,
+    offsets,
     place_in,
     readable,
     sizes,
@@ -119,7 +122,7 @@ class Llama:
         size = sizes(config)
         if config.model_type == "llama4_text":
             size = dataclasses.replace(size, intermediate=whole(config, "intermediate_size_mlp"))
-        eagle = config.get("eagle_config", None) or {}
+        eagle = eagle_table(config)
         inside, aux = config.get("target_hidden_size", size.hidden), self._aux(config, eagle)
         width, tied = inside * aux, flag(config, "tie_word_embeddings")
         draft_vocab = config.get("draft_vocab_size", None)
@@ -140,7 +143,8 @@ class Llama:
         if inside == size.hidden or borrows:
             shared["model.embed_tokens.weight"] = EMBED
         if not tied:
-            vocabulary(out, "lm_head", draft_vocab or size.vocab, size.hidden)
+            rows = size.vocab if draft_vocab is None else draft_vocab
+            vocabulary(out, "lm_head", rows, size.hidden)
         if borrows:
             shared["lm_head.weight"] = HEAD
         cut_to_share(out, self.first)
@@ -148,7 +152,7 @@ class Llama:
             "hidden_size": size.hidden,
             "target_hidden_size": inside,
             "vocab_size": size.vocab,
-            "draft_vocab_size": draft_vocab or size.vocab,
+            "draft_vocab_size": size.vocab if draft_vocab is None else draft_vocab,
             "num_layers": size.layers,
             "num_aux": aux,
             "aux_ids": eagle.get("eagle_aux_hidden_state_layer_ids"),
@@ -172,7 +176,7 @@ class Llama:
             for old, new in LEGACY:
                 name = name.replace(old, new)
         if "d2t" in name:
-            return Route("attribute", reason=DRAFT_IDS, place=self.place("d2t"))
+            return offsets(DRAFT_IDS, self.place("d2t"))
         if "t2d" in name:
             return Route("ignore", reason=TRAINING, place=self.place("t2d"))
         if "rotary_emb.inv_freq" in name:
@@ -220,6 +224,7 @@ class Llama:
             )
         if text.get("draft_vocab_size") is None and not self.borrows_head and not tied:
             raise Refused("draft_vocab_size is null: TypeError", self.place("draft_vocab"))
+        self._numbers(config)
         if "target_hidden_size" in text and text["target_hidden_size"] is None:
             raise Refused(
                 "target_hidden_size is null: TypeError; leave the field out",
@@ -233,6 +238,24 @@ class Llama:
             )
         if config.get("quantization_config", None):
             raise NotCovered("a quantised EAGLE-3 draft: its packed parameters are not described")
+
+    def _numbers(self, config: Config) -> None:
+        """Refuse numbers and tables of the draft's own that the class cannot compute with."""
+        draft_number(config, "draft_vocab_size", self.place("draft_vocab"))
+        draft_number(config, "target_hidden_size", self.place("target_hidden_size"))
+        eagle = config.get("eagle_config", None)
+        if eagle and not isinstance(eagle, dict):
+            said = f"eagle_config is {eagle!r:.60}, not an object"
+            if self.many_layers:
+                raise Refused(f"{said}: AttributeError", self.place("aux"))
+            raise NotCovered(said)
+        if not self.many_layers:
+            return
+        draft_number(config, "num_aux_hidden_states", self.place("aux"))
+        ids = eagle_table(config).get("eagle_aux_hidden_state_layer_ids")
+        if ids and not isinstance(ids, list | dict | str):
+            said = f"eagle_aux_hidden_state_layer_ids is {ids!r:.60}, not a list: TypeError"
+            raise Refused(said, self.place("aux"))
 
     def _aux(self, config: Config, eagle: Mapping[str, Any]) -> int:
         if not self.many_layers:
@@ -271,8 +294,14 @@ class Llama:
         if size.layers > 1:
             later = range(1, size.layers)
             decoder_layer(out, "model.layers.{}", later, size, norms=norms, out_bias=bias)
+        else:
+            return {}
+        if size.layers == 1:
+            return {}
         dead = f"a layer after the first normalises with hidden_norm alone ({self.place('later_layer')})"
-        return {"model.layers.{0}.input_layernorm.weight": dead}
+        # By number too: whoever has only a parameter's name must not take layer 0 for one of these.
+        name = "model.layers.{}.input_layernorm.weight"
+        return {name.format(n): dead for n in ("{0}", *range(1, size.layers))}
 
     def _delegated(self, name: str, model: Model) -> Route:
         """Route the way of the old loader: "model." + key through LlamaForCausalLM.load_weights."""

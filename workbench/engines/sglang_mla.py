@@ -15,7 +15,10 @@ from workbench.engines.sglang_eagle3 import DRAFT_IDS, EMBED, HEAD, TRAINING, UN
 from workbench.engines.sglang_parts import (
     MISMATCH,
     cut_to_share,
+    draft_number,
+    eagle_table,
     flag,
+    offsets,
     place_in,
     readable,
     verified_in,
@@ -74,14 +77,16 @@ class Mla:
                 "no q_lora_rank: ValueError, Eagle3 MLA layer requires q_lora_rank in the draft config",
                 self.place("q_lora_rank"),
             )
-        if config.get("quantization_config", None):
-            raise NotCovered("a quantised EAGLE-3 draft: its packed parameters are not described")
+        self._check(config)
         hidden, vocab = whole(config, "hidden_size"), whole(config, "vocab_size")
         inside = config.get("target_hidden_size", None) or hidden
-        eagle = config.get("eagle_config", None) or {}
+        eagle = eagle_table(config)
         ids = eagle.get("eagle_aux_hidden_state_layer_ids")
         if ids is None:
             ids = config.get("eagle_aux_hidden_state_layer_ids", None)
+        if ids is not None and not isinstance(ids, list | dict | str):
+            said = f"eagle_aux_hidden_state_layer_ids is {ids!r:.60}, not a list: TypeError"
+            raise Refused(said, self.place("aux"))
         aux = 3 if ids is None else len(ids)
         tied = flag(config, "tie_word_embeddings")
         draft_vocab = config.get("draft_vocab_size", None)
@@ -138,10 +143,18 @@ class Mla:
         # The loader renames layer 0 only, so its number must reach the route as it is.
         return out.model(shared=shared, special=frozenset({0}), facts=facts)
 
+    def _check(self, config: Config) -> None:
+        if config.get("quantization_config", None):
+            raise NotCovered("a quantised EAGLE-3 draft: its packed parameters are not described")
+        for name in ("draft_vocab_size", "target_hidden_size"):
+            draft_number(config, name, self.place("draft_vocab"))
+        if (config.get("dtype") or config.get("torch_dtype")) in ("float64", "double"):
+            raise NotCovered("kv_b_proj in float64: post_load_weights takes no such type")
+
     def route(self, key: str, model: Model) -> Route:
         """Return where a key goes."""
         if key == "d2t" or key.endswith(".d2t"):
-            return Route("attribute", reason=DRAFT_IDS, place=self.place("d2t"))
+            return offsets(DRAFT_IDS, self.place("d2t"))
         if key == "t2d" or key.endswith(".t2d"):
             return Route("ignore", reason=TRAINING, place=self.place("t2d"))
         name = re.sub(r"^layers\.0\.", "midlayer.", key)

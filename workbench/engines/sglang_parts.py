@@ -9,10 +9,10 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from workbench.engines.families import Blueprint, Sizes
-from workbench.engines.profile import NotCovered, Refused, Slot
+from workbench.engines.families import MOST, Blueprint, Sizes
+from workbench.engines.profile import NotCovered, Refused, Route, Slot
 
 if TYPE_CHECKING:
     from workbench.checkpoint.config import Config
@@ -180,6 +180,45 @@ def _with_cut(slot: Slot, pads: bool) -> Slot:
     if parts[-1] not in ("weight", "bias"):
         return slot
     return dataclasses.replace(slot, cut=cut, pad=pad and pads)
+
+
+def eagle_table(config: Config) -> Mapping[str, Any]:
+    """Return the ``eagle_config`` of a draft, {} where it is none."""
+    table = config.get("eagle_config", None)
+    return table if isinstance(table, dict) else {}
+
+
+def draft_number(config: Config, name: str, place: str) -> None:
+    """Refuse a number of a draft's config that a class computes sizes with; null is left to the class.
+
+    Raises
+    ------
+    Refused
+        It is no whole number, or a negative one (TypeError, RuntimeError).
+    NotCovered
+        It is true or false, which counts as 1 or 0 in some releases, or a negative vocabulary.
+    """
+    value = config.get(name, None)
+    if value is None:
+        return
+    said = f"{name} is {value!r:.60} in the config, not a whole number"
+    if isinstance(value, bool):
+        raise NotCovered(said, place)
+    if not isinstance(value, int):
+        raise Refused(f"{said}: TypeError", place)
+    if value < 0:
+        raise (NotCovered if name == "draft_vocab_size" else Refused)(said, place)
+    if value > MOST:
+        raise NotCovered(f"the config asks for {name} {value:.6g}: not credible", place)
+
+
+def offsets(reason: str, place: str) -> Route:
+    """Return the route of d2t: the loader computes d2t + arange(d2t.shape[0])."""
+    return Route("attribute", reason=reason, place=place, rank=1, stops=_no_sum)
+
+
+def _no_sum(shape: tuple[int, ...]) -> bool:
+    return not shape or (shape[-1] != shape[0] and 1 not in (shape[-1], shape[0]))
 
 
 def merge(out: Blueprint, other: Blueprint, rename: Callable[[str], str]) -> None:

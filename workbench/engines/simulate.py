@@ -91,7 +91,7 @@ def simulate(profile: Profile, model: Model, tensors: Tensors, version: str) -> 
             for part, number, rows in _land(keys, route, slots):
                 landed.append((part, route, number, rows))
             continue
-        groups.append(KeyGroup(_DECIDED[route.fate], keys, reason=route.reason, place=route.place))
+        groups.append(_decided(keys, route))
     lost = _joint_losses(slots)
     for part, route, number, rows in landed:
         groups.extend(_judge(profile, slots, part, route, number, rows, lost))
@@ -111,6 +111,18 @@ def simulate(profile: Profile, model: Model, tensors: Tensors, version: str) -> 
         gaps=tuple(_gaps(slots, lost)),
         doubled=tuple(_doubled(slots)),
     )
+
+
+def _decided(keys: TensorGroup, route: Route) -> KeyGroup:
+    """Return the fate of keys that the route settles by itself."""
+    if route.rank is None or len(keys.shape) == route.rank:
+        return KeyGroup(_DECIDED[route.fate], keys, reason=route.reason, place=route.place)
+    said = f"shape {list(keys.shape)}, the engine wants {route.rank} dimension"
+    said += "s" * (route.rank != 1)
+    if route.stops is not None and route.stops(keys.shape):
+        return KeyGroup("mismatched", keys, reason=RAISES + said, place=route.place)
+    said += "; it goes on with numbers that mean nothing"
+    return KeyGroup("mismatched", keys, reason=said, place=route.place)
 
 
 def _first_error(

@@ -13,7 +13,8 @@ import dataclasses
 import re
 from typing import TYPE_CHECKING
 
-from workbench.engines.families import Blueprint, Sizes, decoder_layer, whole
+from workbench.engines.config_checks import ANY, check
+from workbench.engines.families import Blueprint, Sizes, decoder_layer, whole, whole_or
 from workbench.engines.profile import Model, NotCovered, Profile, Refused, Route, indices
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def build(config: Config) -> Model:
     """Return what the class builds from a config."""
     if config.layout in ("speculators", "none"):
         raise Refused("config.json has no model_type at the top", "transformers AutoConfig")
+    check(config, ANY)
     if config.get("quantization_config", None):
         raise NotCovered("a quantised draft: its packed parameters are not described")
     if config.get("tie_word_embeddings", False):
@@ -48,10 +50,12 @@ def build(config: Config) -> Model:
         raise Refused("target_hidden_size is null: TypeError; leave the field out", FILE)
     size = Sizes.of(config)
     eagle = config.get("eagle_config", None) or {}
+    if not isinstance(eagle, dict):
+        raise NotCovered(f"eagle_config is {eagle!r:.60}, not an object")
     if eagle.get("eh_proj_before_attn") or eagle.get("next_layer_regular") is False:
         raise NotCovered("eh_proj_before_attn and next_layer_regular are not described")
     inside = whole(config, "target_hidden_size", size.hidden)
-    vocab = config.get("draft_vocab_size", None) or size.vocab
+    vocab = whole_or(config, "draft_vocab_size", size.vocab)
     out = Blueprint()
     out.add("model.embed_tokens.weight", (size.vocab, size.hidden))
     out.linear("model.fc", size.hidden, CAPTURED * inside, bias=config.get("bias", False) is True)

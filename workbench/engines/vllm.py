@@ -11,7 +11,8 @@ import dataclasses
 import re
 from typing import TYPE_CHECKING, Any
 
-from workbench.engines.families import Blueprint, Sizes, decoder_layer, whole
+from workbench.engines.config_checks import ANY, check
+from workbench.engines.families import Blueprint, Sizes, decoder_layer, whole, whole_or
 from workbench.engines.profile import Model, NotCovered, Profile, Refused, Route, indices
 from workbench.engines.vllm_targets import TARGETS, known_bias, tolerant
 
@@ -91,7 +92,9 @@ class Draft:
         config = self._config(config)
         size = Sizes.of(config)
         eagle = config.get("eagle_config", None) or {}
-        aux, vocab = self._aux(config, eagle), config.get("draft_vocab_size", None) or size.vocab
+        if not isinstance(eagle, dict):
+            raise NotCovered(f"eagle_config is {eagle!r:.60}, not an object")
+        aux, vocab = self._aux(config, eagle), whole_or(config, "draft_vocab_size", size.vocab)
         uses = bool(eagle.get("use_aux_hidden_state", True)) or not self.skips_fc
         normed = self.input_norm and bool(
             eagle.get("norm_before_fc", config.get("norm_before_fc", False))
@@ -191,6 +194,7 @@ class Draft:
         return self._checked(Config(flat, config.source))
 
     def _checked(self, config: Config) -> Config:
+        check(config, ANY)
         if "target_hidden_size" in config.text and config.get("target_hidden_size") is None:
             raise Refused(
                 "target_hidden_size is null: TypeError; leave the field out", self.place("__init__")

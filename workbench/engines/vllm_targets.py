@@ -6,6 +6,7 @@ import dataclasses
 import re
 from typing import TYPE_CHECKING
 
+from workbench.engines.config_checks import ANY, check
 from workbench.engines.families import Blueprint, Sizes, decoder_layer
 from workbench.engines.profile import Model, NotCovered, Profile, Reaction, Refused, Route
 
@@ -78,6 +79,7 @@ class Target:
         """Return what the class builds from a config."""
         if config.layout == "speculators":
             raise Refused("a speculators config is that of a draft", self.place)
+        check(config, ANY)
         if config.get("quantization_config", None):
             raise NotCovered("a quantised target: its packed parameters are not described")
         if config.get("hidden_act", "silu") != "silu":
