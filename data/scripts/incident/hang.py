@@ -12,7 +12,7 @@ On a host with two GPUs::
 3. `relaunch-graphs-off`: without CUDA graphs. It serves a few prompts; two snapshots of it, idle.
 4. `relaunch-graphs-on`, if the time allows: the first launch again. It serves, too.
 
-The files are laid out as in ../shared/evidence: `server.log`, `snapshot-N/` with `processes.json`,
+The files of each launch: `server.log`, `snapshot-N/` with `processes.json`,
 `pyspy-PID.json`, `pyspy-native-PID.json` and `nvidia-smi.csv`; beside them `launch.json` and `truth.json`
 (what was done, and when).
 """

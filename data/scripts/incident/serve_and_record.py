@@ -36,6 +36,7 @@ from common import Deadline, Log, read_lines, write_json
 from recorder import specification
 from server import Launch, Server
 
+ROOT = Path(__file__).resolve().parents[3]
 CHUNKS_KEPT = 3  # prompts of which every chunk is kept as it came
 LAST_SECONDS = 25  # kept free for stopping servers and packing
 OURS = {
@@ -186,7 +187,8 @@ def one_run(
         outcome["outcome"] = "recorded"
     except Exception as error:
         outcome["error"] = f"{type(error).__name__}: {error}"
-        outcome["trace"] = traceback.format_exc()[-2000:]
+        # Paths as in the repository: where the machine keeps it is nobody's business.
+        outcome["trace"] = traceback.format_exc()[-2000:].replace(f"{ROOT}/", "")
     finally:
         if server:
             server.stop()
