@@ -120,7 +120,8 @@ def test_what_the_real_loader_refuses_is_refused(version: str, field: str, value
 @pytest.mark.parametrize(("field", "value"), REFUSED)
 def test_no_release_gives_an_all_clear(version: str, field: str, value: Any) -> None:
     said = verdict(version, field, value)
-    harmless = [["rms_norm_eps", 1], ["tie_word_embeddings", None]]  # where types are not checked
+    # Where types are not checked; the contracts have something to say of 3 query heads for 2 key heads.
+    harmless = [["rms_norm_eps", 1], ["tie_word_embeddings", None], ["num_attention_heads", 3]]
     if is_loose(version) and [field, value] in harmless and value is not True:
         assert said == "ok"
     else:
@@ -138,7 +139,6 @@ def is_loose(version: str) -> bool:
         ("draft_vocab_size", True),
         ("draft_vocab_size", -1),
         ("num_key_value_heads", -1),
-        ("num_key_value_heads", 3),
         ("num_aux_hidden_states", True),
         ("eagle_config", [1]),
         ("eagle_config", "x"),

@@ -351,3 +351,75 @@ def test_a_base_model_meets_no_eagle3_contract() -> None:
         {"model.embed_tokens.weight": np.zeros((V, H), np.float32)},
     )
     assert run(base, cls="LlamaForCausalLM") == {}
+
+
+# -- dtypes, heads and lists of layers ------------------------------------------------------
+
+
+def loaded_as(dtype: str, name: str = "midlayer.mlp.down_proj.weight", **config: Any) -> set[str]:
+    """Return the codes of what is said where a loader took one tensor of that type."""
+    rows = [TensorInfo(name, dtype, (4, 4), "m"), TensorInfo("norm.weight", "BF16", (4,), "m")]
+    keys = tuple(KeyGroup("loaded", g, name) for g in TensorTable.from_rows(rows).groups)
+    outcome = LoadOutcome(
+        "sglang", "0.5.14", "LlamaForCausalLM", "profile_source_read", "loads", keys, ()
+    )
+    return {f"{f.severity} {f.code}" for f in check(draft(**config), outcome) if "dtype" in f.code}
+
+
+@pytest.mark.parametrize("dtype", ["I8", "U8", "I32", "I64"])
+def test_whole_numbers_without_scales_are_no_weight(dtype: str) -> None:
+    assert loaded_as(dtype) == {"error dtype-codes"}
+    assert loaded_as(dtype, quantization_config={"quant_method": "w8a8_int8"}) == set()
+    assert loaded_as(dtype, name="d2t") == set()
+
+
+def test_complex_and_boolean_weights_are_destroyed_whatever_the_config() -> None:
+    quantized = {"quantization_config": {"quant_method": "fp8"}}
+    for config in ({}, quantized):
+        assert loaded_as("C64", **config) == {"error dtype-complex"}
+        assert loaded_as("BOOL", name="model.norm.weight", **config) == {"error dtype-boolean"}
+
+
+@pytest.mark.parametrize("dtype", ["F64", "F32", "F16", "BF16"])
+def test_other_floating_point_types_are_harmless(dtype: str) -> None:
+    assert loaded_as(dtype) == set()
+
+
+def test_fp8_without_a_config_is_suspected_and_with_unread_scales_sure() -> None:
+    assert loaded_as("F8_E4M3") == {"warning dtype-eight"}
+    name = "model.layers.0.mlp.up_proj.weight"
+    rows = [TensorInfo(name, "F8_E4M3", (4, 4), "m"), TensorInfo(f"{name}_scale", "F32", (1,), "m")]
+    first, second = TensorTable.from_rows(rows).groups
+    keys = (KeyGroup("loaded", first, name), KeyGroup("dropped", second))
+    outcome = LoadOutcome(
+        "sglang", "0.5.14", "LlamaForCausalLM", "profile_source_read", "loads", keys, ()
+    )
+    found = {f.code: f for f in check(draft(), outcome)}["dtype-eight"]
+    assert found.severity == "error"
+    assert breaks(found)
+    assert f"{name}_scale" in " ".join(found.evidence_for)
+
+
+@pytest.mark.parametrize("engine", ["sglang==0.5.8", "sglang==0.5.14", "vllm==0.32.0"])
+def test_as_many_layers_are_listed_as_fc_joins(engine: str) -> None:
+    found = run(with_ids([1, 2]), engine)["aux-layer-count"]
+    assert breaks(found)
+    assert found.evidence_for == (
+        "the config lists [1, 2]",
+        f"fc.weight is [{H}, {3 * H}]: 3 x {H}",
+    )
+    assert "aux-layer-count" not in run(with_ids([1, 3, 4]), engine)
+
+
+@pytest.mark.parametrize("ids", ["abc", 5, [1.5, 2, 3], ["1", "2", "3"], [10**30] * 3, [True]])
+def test_ids_that_are_no_list_of_layers(ids: Any) -> None:
+    for engine in ("sglang==0.5.8", "sglang==0.5.14", "vllm==0.32.0"):
+        found = run(draft(eagle_config={"eagle_aux_hidden_state_layer_ids": ids}), engine)
+        assert found["aux-layers-unreadable"].severity == "error"
+    assert "aux-layers-unreadable" not in run(draft(eagle_config=[1]))
+
+
+def test_query_heads_are_shared_out_evenly() -> None:
+    assert "heads-not-divisible" in run(draft(num_attention_heads=4, num_key_value_heads=3))
+    for more in ({}, {"num_key_value_heads": 2}, {"num_key_value_heads": 3, "kv_lora_rank": 8}):
+        assert "heads-not-divisible" not in run(draft(num_attention_heads=4, **more))

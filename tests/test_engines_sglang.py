@@ -262,6 +262,46 @@ def test_fields_that_the_engine_does_not_read_are_named() -> None:
     assert set(said["0.5.23"]) == {"norm_before_residual"}
 
 
+@pytest.mark.parametrize("version", ["0.4.9", "0.5.8", "0.5.11", "0.5.14", "0.5.23"])
+@pytest.mark.parametrize(
+    ("shape", "stops"),
+    [((2, 64), True), ((), True), ((1, 128), False), ((128, 1), False), ((128,), None)],
+)
+def test_d2t_has_one_dimension(version: str, shape: tuple[int, ...], stops: bool | None) -> None:
+    """The loader adds arange(d2t.shape[0]) to it: some shapes stop it, others spread in silence."""
+    outcome = load(version, [*without(draft("midlayer"), "d2t"), ("d2t", shape)])
+    assert ("d2t" in keys_that_are(outcome, "mismatched")) == (stops is not None)
+    assert (outcome.outcome == "raises") == bool(stops)
+    if stops:
+        assert "1 dimension" in outcome.error
+
+
+def test_only_later_layers_leave_the_input_norm_unread() -> None:
+    name = "model.layers.{}.input_layernorm.weight"
+    assert profile_of("0.5.14").build(config()).unused == {}
+    unused = profile_of("0.5.14").build(config(num_hidden_layers=2)).unused
+    assert set(unused) == {name.format("{0}"), name.format(1)}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"draft_vocab_size": "abc"},
+        {"draft_vocab_size": [128]},
+        {"draft_vocab_size": 128.5},
+        {"draft_vocab_size": True},
+        {"draft_vocab_size": -1},
+        {"eagle_config": [1]},
+        {"eagle_config": "x"},
+        {"num_hidden_layers": 10**9},
+    ],
+)
+def test_no_value_of_the_config_ends_in_a_traceback(fields: dict[str, Any]) -> None:
+    for version in ("0.4.9", "0.5.8", "0.5.11", "0.5.14", "0.5.23"):
+        with pytest.raises((Refused, NotCovered)):
+            profile_of(version).build(config(**fields))
+
+
 # --- targets ----------------------------------------------------------------------------------
 
 

@@ -332,7 +332,7 @@ def _relations(config: Config, rules: Rules) -> Iterator[Problem]:
         yield Problem(f"head_dim is {_show(text['head_dim'])}, not a whole number", not mla)
     hidden, heads = _int(text, "hidden_size"), _int(text, "num_attention_heads")
     if heads is not None and heads < 1:
-        yield Problem(f"num_attention_heads is {heads}", not mla)
+        yield Problem(f"num_attention_heads is {heads}", config.model_type == "llama")
     elif hidden is not None and heads and hidden % heads:
         said = f"hidden_size {hidden} is no multiple of num_attention_heads {heads}: ValueError"
         if config.model_type in ("llama", "deepseek_v2") and rules.strict:
@@ -343,8 +343,6 @@ def _relations(config: Config, rules: Rules) -> Iterator[Problem]:
     if groups is not None and groups < 1:
         # A small negative number is taken for one head.
         yield Problem(f"num_key_value_heads is {groups}", groups == 0 and not mla)
-    elif groups and heads and not mla and max(heads, groups) % min(heads, groups):
-        yield Problem(f"num_attention_heads {heads} is no multiple of {groups} key heads", False)
     length = _int(text, "max_position_embeddings")
     if length is not None and length < 0:
         yield Problem(f"max_position_embeddings is {length}", not mla)

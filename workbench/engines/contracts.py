@@ -13,7 +13,7 @@ from typing import Any
 from workbench.engines.contracts_dtypes import dtypes
 from workbench.engines.contracts_heads import head_and_embedding
 from workbench.engines.contracts_launch import architecture, config_form, launched_as
-from workbench.engines.contracts_layers import auxiliary_layers, norms, qk_norm, widths
+from workbench.engines.contracts_layers import auxiliary_layers, heads, norms, qk_norm, widths
 from workbench.engines.contracts_subject import Subject, arguments
 from workbench.engines.contracts_vocabulary import vocabulary
 from workbench.engines.outcome import LoadOutcome
@@ -21,7 +21,7 @@ from workbench.result import Finding
 
 Contract = Callable[[Subject], Iterator[Finding]]
 
-ALWAYS: tuple[Contract, ...] = (config_form, architecture, launched_as, qk_norm, dtypes)
+ALWAYS: tuple[Contract, ...] = (config_form, architecture, launched_as, qk_norm, heads, dtypes)
 EAGLE3: tuple[Contract, ...] = (vocabulary, head_and_embedding, widths, norms, auxiliary_layers)
 
 _ORDER = {"error": 0, "warning": 1, "note": 2}

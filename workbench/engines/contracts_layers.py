@@ -171,6 +171,25 @@ def _target_sizes(s: Subject) -> Iterator[Finding]:
         )
 
 
+def heads(s: Subject) -> Iterator[Finding]:
+    """Check that the query heads can be shared out among the key heads."""
+    queries, keys = s.number("num_attention_heads"), s.number("num_key_value_heads")
+    latent = s.get("kv_lora_rank") is not None  # latent attention has no key heads
+    if not queries or not keys or keys < 0 or queries % keys == 0 or latent:
+        return
+    yield Finding(
+        code="heads-not-divisible",
+        severity="error",
+        title=f"{queries} query heads cannot be shared out among {keys} key heads",
+        detail="Loaders check shapes alone. Each key head serves the same number of query heads, and "
+        "attention kernels compute that number by a division.",
+        evidence_for=(f"num_attention_heads is {queries}, num_key_value_heads is {keys}",),
+        confidence="likely",
+        changes_output=True,
+        next_step="Compare both with the config of the training run.",
+    )
+
+
 def norms(s: Subject) -> Iterator[Finding]:
     """Check the norm flags against the tensors, and against what the engine reads."""
     if s.outcome.model_class not in _LLAMA:
