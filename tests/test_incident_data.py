@@ -137,3 +137,11 @@ def test_the_hang_has_its_odd_rank() -> None:
         threads = json.loads((snapshot / f"pyspy-{waiting}.json").read_text())
         main = next(thread for thread in threads if "Main" in (thread["thread_name"] or ""))
         assert main["frames"][0]["name"] == "barrier"
+
+
+def test_the_incidents_own_line_is_that_of_the_formula_before_0_5_11() -> None:
+    runs = json.loads((DATA / "expected.json").read_text())["runs"]
+    assert runs["sglang-0.5.10/incident"]["log"] == {"accept_len": 1.0, "accept_rate": 0.2}
+    assert runs["sglang-0.5.11/incident"]["log"] == {"accept_len": 1.0, "accept_rate": 0.0}
+    log = (DATA / "runs/sglang-0.5.10/incident/server.log").read_text()
+    assert "accept len: 1.00, accept rate: 0.20" in log

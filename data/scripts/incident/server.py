@@ -48,6 +48,7 @@ BASE = [
 ]
 GRAPHS = {
     True: {
+        "0.5.10": ["--disable-piecewise-cuda-graph", "--cuda-graph-max-bs", "1"],
         "0.5.11": ["--disable-piecewise-cuda-graph", "--cuda-graph-max-bs", "1"],
         "": ["--cuda-graph-backend-prefill=disabled", "--cuda-graph-max-bs-decode", "1"],
     },
