@@ -109,6 +109,17 @@ def test_half_an_engine_is_told_how_to_write_it(text: str) -> None:
     assert "==" in caught.value.next_step
 
 
+def test_a_folder_called_like_an_engine_does_not_stand_in_its_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: Path
+) -> None:
+    (tmp_path / "sglang").mkdir()
+    monkeypatch.chdir(tmp_path)
+    found = workbench.diff_keys(root / "data/drafts/specforge", "sglang")
+    assert found.engine == "sglang"
+    with pytest.raises(workbench.WorkbenchError, match="sglang"):
+        workbench.diff_keys(root / "data/drafts/specforge", "./sglang")
+
+
 def test_a_sweep_is_no_surer_than_its_weakest_version() -> None:
     assert diff("specforge", "sglang").basis == "profile_source_read"
 

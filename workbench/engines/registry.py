@@ -70,12 +70,12 @@ def parse(text: str) -> Engine:
     match = _TEXT.fullmatch(text.strip())
     name = match["engine"].lower().replace("_", "-") if match else ""
     if not match or name not in ROOMS:
-        meant = re.match(r"[A-Za-z-]+", text.strip())
-        if meant and meant[0].lower() in ROOMS:
+        if is_engine(text):
+            meant = re.split(r"[^A-Za-z_-]", text.strip())[0].lower().replace("_", "-")
             raise EngineError(
-                f"{text!r} names no version of {meant[0].lower()}",
+                f"{text!r} names no version of {meant}",
                 why="an engine is written with == and one release, or alone",
-                next_step=f'Write it as "{meant[0].lower()}==0.5.11", with the release that you serve with.',
+                next_step=f'Write it as "{meant}==0.5.11", with the release that you serve with.',
             )
         raise EngineError(
             f"no engine is called {text!r}",
@@ -87,6 +87,12 @@ def parse(text: str) -> Engine:
     if version:
         _version(version, text)
     return Engine(name, version, match["cls"] or "")
+
+
+def is_engine(text: str) -> bool:
+    """Tell whether a text begins with the name of an engine that profiles are kept for."""
+    name = re.match(r"[A-Za-z][A-Za-z_-]*(?=$|[\s=<>~!:])", text.strip())
+    return name is not None and name[0].lower().replace("_", "-") in ROOMS
 
 
 def _version(version: str, text: str) -> Version:

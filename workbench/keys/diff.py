@@ -122,8 +122,14 @@ def _open(ckpt: Any) -> Checkpoint:
 
 
 def _is_path(text: str) -> bool:
-    """Tell a checkpoint's path, URL or Hub id from an engine: engines have no slash and are no file."""
-    return "/" in text or Path(text).exists()
+    """Tell a checkpoint's path, URL or Hub id from an engine, which has no slash in its name.
+
+    An engine's name wins over a file or folder that is called so: ``sglang`` is a folder wherever its
+    source is checked out (``./sglang`` is the folder).
+    """
+    if "/" in text:
+        return True
+    return not registry.is_engine(text) and Path(text).exists()
 
 
 def _against_model(checkpoint: Checkpoint, model: Any) -> KeyDiff:
