@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 Severity = Literal["error", "warning", "note"]
 Confidence = Literal["certain", "likely", "possible", "unknown"]
 
+# The order in which findings are told.
+GRAVITY: dict[Severity, int] = {"error": 0, "warning": 1, "note": 2}
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Experiment:

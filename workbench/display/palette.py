@@ -87,12 +87,6 @@ def verdict_state(ok: bool | None) -> str:
     return "unsure" if ok is None else "ok" if ok else "wrong"
 
 
-def css_variables(theme: str) -> str:
-    """Return the tones as CSS custom properties, ``--wb-dropped:#b34a00;…``, for one theme."""
-    light = theme == "light"
-    return "".join(f"--wb-{name}:{t.light if light else t.dark};" for name, t in TONES.items())
-
-
 def contrast(one: str, other: str) -> float:
     """Return the contrast ratio of two colours ``#rrggbb``, 1 to 21 (WCAG 2.2)."""
     low, high = sorted((_luminance(one), _luminance(other)))

@@ -17,14 +17,12 @@ from workbench.engines.contracts_layers import auxiliary_layers, heads, norms, q
 from workbench.engines.contracts_subject import Subject, arguments
 from workbench.engines.contracts_vocabulary import vocabulary
 from workbench.engines.outcome import LoadOutcome
-from workbench.result import Finding
+from workbench.result import GRAVITY, Finding
 
 Contract = Callable[[Subject], Iterator[Finding]]
 
 ALWAYS: tuple[Contract, ...] = (config_form, architecture, launched_as, qk_norm, heads, dtypes)
 EAGLE3: tuple[Contract, ...] = (vocabulary, head_and_embedding, widths, norms, auxiliary_layers)
-
-_ORDER = {"error": 0, "warning": 1, "note": 2}
 
 
 def check(
@@ -55,4 +53,4 @@ def check(
     subject = Subject(checkpoint, outcome, target, arguments(launch))
     contracts = ALWAYS + (EAGLE3 if subject.eagle3 else ())
     found = [finding for contract in contracts for finding in contract(subject)]
-    return sorted(found, key=lambda f: _ORDER[f.severity])
+    return sorted(found, key=lambda f: GRAVITY[f.severity])

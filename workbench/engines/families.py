@@ -488,11 +488,6 @@ def experts(
             )
 
 
-def embedding(out: Blueprint, name: str, vocab: int, hidden: int, **fields: Any) -> None:
-    """Add an embedding or a head of [vocab, hidden]: ``model.embed_tokens``, ``lm_head``."""
-    out.add(f"{name}.weight", (vocab, hidden), **fields)
-
-
 def norm(out: Blueprint, name: str, size: int, index: Rows = ONCE, **fields: Any) -> None:
     """Add the weight of one norm."""
     out.add(f"{name}.weight", (size,), index, **fields)

@@ -90,6 +90,10 @@ class Slot:
     cut: int = -1
     pad: bool = False
 
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        """Return whether a tensor of this shape is what the slot wants."""
+        return self.shape is None or shape == self.shape
+
     def tolerates(self, shape: tuple[int, ...]) -> bool:
         """Return whether the loader takes a tensor of a shape other than `shape` says without a word."""
         if self.shape is None:

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 V2 = "sglang/srt/models/deepseek_v2.py"
 COMMON = "sglang/srt/models/deepseek_common/deepseek_weight_loader.py"
-NEXTN = "sglang/srt/models/deepseek_nextn.py"
 KIMI = "sglang/srt/models/kimi_k25.py"
 
 # Numbers past the last layer that are routed on their own: the NextN layers stand there.

@@ -159,10 +159,7 @@ def _land(
         hit = rows >= 0
         if hit.any():
             yield keys.take(left[hit]), number, rows[hit]
-            if (
-                keys.shape == slots.model.slots[number].shape
-                or slots.model.slots[number].shape is None
-            ):
+            if slots.model.slots[number].fits(keys.shape):
                 np.add.at(slots.filled[number], rows[hit], 1)
             else:
                 slots.wrong[number][rows[hit]] = True
@@ -201,7 +198,7 @@ def _judge(
         return
     slot = slots.model.slots[number]
     parameter = _parameter_for(slot, keys, route)
-    if slot.shape is not None and keys.shape != slot.shape:
+    if slot.shape is not None and not slot.fits(keys.shape):
         said = f"shape {list(keys.shape)}, the engine wants {list(slot.shape)}"
         if slot.tolerates(keys.shape):
             said += "; it cuts or pads without a word"

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.checkpoint.config import Config
 from workbench.checkpoint.records import TensorTable
-from workbench.engines import inspect, registry
+from workbench.engines import contracts, inspect, registry
 from workbench.engines.outcome import LoadOutcome
 from workbench.engines.profile import Model, NotCovered, Profile, Refused
 from workbench.engines.simulate import Resolve, Tensors, simulate
 from workbench.errors import WorkbenchError
+from workbench.keys import verdict
 from workbench.keys.records import KeyDiff, Rename, VersionAnswer
 from workbench.keys.rename import propose
-from workbench.keys.verdict import SURENESS, judge, summary_line
-from workbench.result import Finding
+from workbench.result import GRAVITY, Finding
 
 if TYPE_CHECKING:
     from workbench.checkpoint.open import Checkpoint
@@ -225,15 +225,19 @@ def _combine(
     launch: str | Sequence[str] | None,
 ) -> KeyDiff:
     """Make one result of the answers of all versions tried; the last one's sets are shown."""
-    diffs = [_result(checkpoint, model, a, certain, why, target, launch) for a in answers]
-    last = diffs[-1]
-    if len(diffs) == 1:
+    *others, shown = answers
+    last = _result(checkpoint, model, shown, certain, why, target, launch)
+    if not others:
         return last
+    # Of the others only the verdict is told: no renames are searched for them.
+    verdicts = [dataclasses.replace(answer, resolve=None) for answer in others]
+    diffs = [_result(checkpoint, model, a, certain, why, target, launch) for a in verdicts]
+    diffs.append(last)
     versions = tuple(
         VersionAnswer(d.version, d.ok, d.summary, a.span)
         for d, a in zip(diffs, answers, strict=True)
     )
-    weakest = max((diff.basis for diff in diffs), key=SURENESS.index)
+    weakest = max((diff.basis for diff in diffs), key=verdict.SURENESS.index)
     many = dataclasses.replace(last, versions=versions, basis=weakest)
     if all(diff.fate() == last.fate() for diff in diffs):
         said = f"{last.summary} So it is in all {len(diffs)} known ranges of {last.engine}."
@@ -277,7 +281,7 @@ def _result(
     outcome = answer.outcome
     renames = _proposals(checkpoint.table, answer)
     findings = _findings(checkpoint, outcome, renames, target, launch, answer.uncovered)
-    ok = judge(outcome, findings, certain, answer.uncovered)
+    ok = verdict.judge(outcome, findings, certain, answer.uncovered)
     return KeyDiff(
         checkpoint=str(checkpoint.source),
         model=model,
@@ -287,7 +291,9 @@ def _result(
         basis=outcome.basis,
         outcome=outcome.outcome,
         ok=ok,
-        summary=summary_line(outcome, ok, findings, why if not certain else "", answer.uncovered),
+        summary=verdict.summary_line(
+            outcome, ok, findings, why if not certain else "", answer.uncovered
+        ),
         keys=outcome.keys,
         parameters=outcome.parameters,
         error=outcome.error,
@@ -313,11 +319,7 @@ def _findings(
     launch: str | Sequence[str] | None,
     uncovered: str,
 ) -> tuple[Finding, ...]:
-    from workbench.engines import contracts
-    from workbench.keys import verdict
-
     found = verdict.findings(outcome, renames, str(checkpoint.source), uncovered)
     if outcome.engine != "torch" and not uncovered:
         found += contracts.check(checkpoint, outcome, target=target, launch=launch)
-    rank = {"error": 0, "warning": 1, "note": 2}
-    return tuple(sorted(found, key=lambda finding: rank[finding.severity]))
+    return tuple(sorted(found, key=lambda finding: GRAVITY[finding.severity]))
