@@ -19,7 +19,7 @@ $(READY): pyproject.toml constraints.txt
 	$(RUN)/python -c 'import torch' 2>/dev/null || \
 	  $(RUN)/python -m pip install --quiet "torch==$(TORCH)+cpu" || \
 	  $(RUN)/python -m pip install --quiet "torch==$(TORCH)"
-	$(RUN)/python -m pip install --quiet --constraint constraints.txt --editable '.[lab,http,pandas]' --group dev
+	$(RUN)/python -m pip install --quiet --constraint constraints.txt --editable '.[lab,http,pandas,cluster,replay]' --group dev
 	@touch $@
 
 setup: $(READY)  ## Make .venv and install the workbench into it
