@@ -158,3 +158,31 @@ def test_to_html_writes_everything(tmp_path: Any) -> None:
     assert "<title>A &lt;b&gt; title</title>" in text
     assert '<meta name="workbench-verdict" data-state="ok" content="A sample.">' in text
     assert list(tmp_path.iterdir()) == [out]
+
+
+def test_a_preview_may_be_made_of_blocks_and_stays_escaped() -> None:
+    blocks = [
+        {"kind": "heading", "text": HOSTILE},
+        {"kind": "text", "text": HOSTILE},
+        {"kind": "code", "text": f"one\n{HOSTILE}"},
+        {"kind": "image", "png": "aGk=", "alt": HOSTILE},
+        {"kind": "table", "head": ["a", HOSTILE], "rows": [[{"state": "ok", "text": HOSTILE}, 3]]},
+    ]
+    data = incident().data | {"preview": blocks}
+    del data["table"]
+    found = Elements(html.preview(data))
+    assert found.tags <= {
+        *("div", "p", "span", "b", "code", "pre", "img"),
+        *("details", "summary", "table", "tr", "td"),
+    }
+    assert found.attributes <= {"style", "open", "alt", "src"}
+    assert "one\n" in found.text
+
+
+def test_files_of_the_view_keep_their_private_names_to_themselves() -> None:
+    module = assets.esm()
+    for name in assets._MODULES:
+        exported = re.findall(r"^export \w+ (\w+)", assets.read(name), re.M)
+        assert f"const {{ {', '.join(exported)} }} = (() => {{" in module
+    assert module.count("export ") == 1
+    assert not re.search(r"^import ", module, re.M)

@@ -13,10 +13,10 @@ from typing import Any
 
 from workbench.display.palette import ORDER, TONES
 
-# In the order in which they need each other.
-_MODULES = ("dom.js", "head.js", "table.js", "keydiff.js", "view.js")
+# In the order in which they need each other; view.js, which exports the view, comes last.
+_MODULES = ("dom.js", "head.js", "table.js", "keydiff.js")
 _IMPORT = re.compile(r"^import .+;\n", re.MULTILINE)
-_EXPORT = re.compile(r"^export (?!default)", re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=(?:async function|function|class|const|let) (\w+))", re.MULTILINE)
 
 
 @functools.cache
@@ -27,8 +27,19 @@ def read(name: str) -> str:
 
 @functools.cache
 def esm() -> str:
-    """Return the view as one ES module without imports: it must also load from a Blob, offline."""
-    return "".join(_EXPORT.sub("", _IMPORT.sub("", read(name))) for name in _MODULES)
+    """Return the view as one ES module without imports: it must also load from a Blob, offline.
+
+    Every file keeps a scope of its own, so that two may use the same private name.
+    """
+    return "".join(map(_scoped, _MODULES)) + _IMPORT.sub("", read("view.js"))
+
+
+def _scoped(name: str) -> str:
+    text = _IMPORT.sub("", read(name))
+    names = ", ".join(_EXPORT.findall(text))
+    return (
+        f"const {{ {names} }} = (() => {{\n{_EXPORT.sub('', text)}return {{ {names} }};\n}})();\n"
+    )
 
 
 @functools.cache

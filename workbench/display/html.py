@@ -58,8 +58,12 @@ def _preview(payload: dict[str, Any], rows: int) -> Iterator[str]:
         yield f'<p style="margin:0 0 16px">{" &nbsp;·&nbsp; ".join(facts)}</p>'
     for item in payload["findings"]:
         yield _finding(item)
-    for rename in payload["renames"]:
+    for block in payload.get("preview", ()):
+        yield _block(block)
+    for rename in payload.get("renames", ()):
         yield _rename(rename)
+    if "table" not in payload:
+        return
     groups = payload["table"]["groups"]
     if groups:
         shown = "".join(map(_row, groups[:rows]))
@@ -67,6 +71,40 @@ def _preview(payload: dict[str, Any], rows: int) -> Iterator[str]:
     left = sum(group["count"] for group in groups[rows:]) + payload["table"]["left_out"]
     if left:
         yield f'<p style="{_QUIET};margin:0">… and {plural(left, "more row", "more rows")}.</p>'
+
+
+def _block(block: dict[str, Any]) -> str:
+    """Return one piece of a preview: a ``heading``, ``text``, ``code``, ``table`` or ``image``.
+
+    A table is ``head`` and ``rows``; the first cell of a row may be ``{"state": ..., "text": ...}``. An image
+    is a PNG in base64 with its ``alt``.
+    """
+    kind = block["kind"]
+    if kind == "heading":
+        return f'<p style="font-weight:600;margin:14px 0 4px">{prose(block["text"])}</p>'
+    if kind == "text":
+        return f'<p style="margin:0 0 8px">{prose(block["text"])}</p>'
+    if kind == "code":
+        return f'<pre style="{_MONO};margin:0 0 8px;overflow-x:auto">{escape_lines(block["text"])}</pre>'
+    if kind == "image":
+        source = f"data:image/png;base64,{escape(block['png'])}"
+        return f'<img style="max-width:100%" alt="{escape(block["alt"])}" src="{source}">'
+    head = "".join(f'<td style="{_CELL};{_QUIET}">{escape(text)}</td>' for text in block["head"])
+    rows = "".join(f"<tr>{''.join(map(_block_cell, row))}</tr>" for row in block["rows"])
+    return (
+        f'<table style="border-collapse:collapse;margin:6px 0 10px"><tr>{head}</tr>{rows}</table>'
+    )
+
+
+def _block_cell(cell: Any) -> str:
+    if isinstance(cell, dict):
+        return f'<td style="{_CELL};white-space:nowrap">{_sign(cell["state"])} {escape(cell["text"])}</td>'
+    return f'<td style="{_CELL};{_MONO}">{escape(middle(clean(str(cell)), 96))}</td>'
+
+
+def escape_lines(text: str) -> str:
+    """Return text of several lines, escaped."""
+    return "\n".join(escape(line) for line in text.split("\n"))
 
 
 def _finding(item: dict[str, Any]) -> str:

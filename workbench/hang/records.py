@@ -7,11 +7,16 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 Role = Literal[
-    "scheduler", "parent", "detokenizer", "controller", "tokenizer", "compiler", "bystander", "other"
+    "scheduler",
+    "parent",
+    "detokenizer",
+    "controller",
+    "tokenizer",
+    "compiler",
+    "bystander",
+    "other",
 ]
-State = Literal[
-    "hung", "slow", "idle", "serving", "stopped", "crashed", "dead_rank", "cannot_tell"
-]
+State = Literal["hung", "slow", "idle", "serving", "stopped", "crashed", "dead_rank", "cannot_tell"]
 Phase = Literal[
     "spawn", "dist_init", "weights", "load_barrier", "kv_pool", "draft_embed", "warmup",
     "graph_prefill", "graph_decode", "graph_draft", "init_done", "ready", "unknown",

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from functools import cached_property
-from typing import Any, ClassVar, Literal, Self
-
-import numpy as np
-
-from workbench.result import Finding, Result
+from typing import Literal
 
 Verdict = Literal["trained", "at_init", "constant", "invalid", "undecided"]
 Family = Literal[

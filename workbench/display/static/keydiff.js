@@ -16,7 +16,7 @@ export function keydiff(payload, context) {
       renamesOf(payload, context.glyphs),
       table.root,
     ].filter(Boolean),
-    table,
+    life: table,
   };
 }
 

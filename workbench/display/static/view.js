@@ -4,6 +4,7 @@
 import { h } from "./dom.js";
 import { keydiff } from "./keydiff.js";
 
+// A view returns its `nodes` and its `life`: measure, scrollTo, restore and destroy, each where it has one.
 const VIEWS = { "workbench.keydiff/1": keydiff };
 
 async function unpack(packed) {
@@ -40,18 +41,19 @@ async function render({ model, el }) {
   const shown = VIEWS[payload.schema](payload, { glyphs, order, ui: latest, keep });
   const root = h("div", { class: "wb-view" }, shown.nodes);
   el.replaceChildren(root);
-  shown.table.measure();
-  shown.table.scrollTo(latest.scroll ?? 0);
+  const life = shown.life ?? {};
+  life.measure?.();
+  life.scrollTo?.(latest.scroll ?? 0);
   const changed = () => {
     const ui = model.get("ui");
-    if (ui !== latest && JSON.stringify(ui) !== JSON.stringify(latest)) shown.table.restore((latest = ui));
+    if (ui !== latest && JSON.stringify(ui) !== JSON.stringify(latest)) life.restore?.((latest = ui));
   };
   model.on("change:ui", changed);
   root.dataset.ready = "true";
   return () => {
     if (timer) save();
     model.off("change:ui", changed);
-    shown.table.destroy();
+    life.destroy?.();
   };
 }
 
