@@ -182,7 +182,7 @@ def test_a_preview_may_be_made_of_blocks_and_stays_escaped() -> None:
 def test_files_of_the_view_keep_their_private_names_to_themselves() -> None:
     module = assets.esm()
     for name in assets._MODULES:
-        exported = re.findall(r"^export \w+ (\w+)", assets.read(name), re.M)
+        exported = re.findall(r"^export (?:async )?\w+ (\w+)", assets.read(name), re.M)
         assert f"const {{ {', '.join(exported)} }} = (() => {{" in module
     assert module.count("export ") == 1
     assert not re.search(r"^import ", module, re.M)
