@@ -92,25 +92,6 @@ class TreeNode:
         """Return the ranks that pass here in any snapshot."""
         return tuple(sorted(set().union(*self.ranks)))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the tree below this node as plain data."""
-        return {
-            "frame": dataclasses.asdict(self.frame),
-            "ranks": [list(one) for one in self.ranks],
-            "moving": self.moving,
-            "children": [child.to_dict() for child in self.children],
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Rebuild the tree from `to_dict`."""
-        return cls(
-            Frame(**data["frame"]),
-            tuple(tuple(one) for one in data["ranks"]),
-            data["moving"],
-            tuple(cls.from_dict(child) for child in data["children"]),
-        )
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Span:
@@ -163,3 +144,35 @@ def walk(nodes: tuple[TreeNode, ...], depth: int = 0) -> Iterator[tuple[int, Tre
         at, node = todo.pop()
         yield at, node
         todo += [(at + 1, child) for child in reversed(node.children)]
+
+
+def forest_to_list(nodes: tuple[TreeNode, ...]) -> list[dict[str, Any]]:
+    """Return a forest as a flat list, parents first with their depth: stacks may be thousands deep."""
+    return [
+        {
+            "depth": depth,
+            "frame": dataclasses.asdict(node.frame),
+            "ranks": [list(one) for one in node.ranks],
+            "moving": node.moving,
+        }
+        for depth, node in walk(nodes)
+    ]
+
+
+def forest_from_list(data: list[dict[str, Any]]) -> tuple[TreeNode, ...]:
+    """Rebuild a forest from `forest_to_list`."""
+    waiting: list[list[TreeNode]] = [
+        []
+    ]  # at each depth, the finished nodes from the last to the first
+    for item in reversed(data):
+        depth = item["depth"]
+        waiting += [[] for _ in range(depth + 2 - len(waiting))]
+        node = TreeNode(
+            Frame(**item["frame"]),
+            tuple(tuple(one) for one in item["ranks"]),
+            item["moving"],
+            tuple(reversed(waiting[depth + 1])),
+        )
+        waiting[depth + 1] = []
+        waiting[depth].append(node)
+    return tuple(reversed(waiting[0]))
