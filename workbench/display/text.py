@@ -273,3 +273,47 @@ def finding(
     if item.next_step:
         lines += wrap(item.next_step, width, first="  next: ")
     return lines
+
+
+class Page:
+    """The lines of a result's text as they are collected, and the terminal they are for.
+
+    Parameters
+    ----------
+    width
+        Columns to write for; by default those of the terminal.
+    """
+
+    def __init__(self, width: int | None = None) -> None:
+        self.width, self.colour, self.unicode = columns(width), colour_wanted(), unicode_wanted()
+        self.out: list[str] = []
+
+    def __str__(self) -> str:
+        whole = "\n".join(self.out)
+        return whole if self.unicode else plain(whole)
+
+    def add(self, more: Iterable[str]) -> None:
+        """Add finished lines."""
+        self.out += more
+
+    def prose(self, words: str, first: str = "  ") -> None:
+        """Add wrapped text that begins with `first` and hangs under it."""
+        self.out += wrap(words, self.width, first=first)
+
+    def heading(self, words: str) -> None:
+        """Begin a section."""
+        self.out += ["", heading(words, self.width, self.colour, self.unicode)]
+
+    def group(self, state: str, name: str, *facts: str) -> None:
+        """Add one line of `group_line`."""
+        self.out += group_line(
+            state, name, facts, width=self.width, colour=self.colour, unicode=self.unicode
+        )
+
+    def verdict(self, ok: bool | None, line: str) -> None:
+        """Add the verdict."""
+        self.out += verdict(ok, line, self.width, self.colour, self.unicode)
+
+    def finding(self, item: Finding) -> None:
+        """Add one finding."""
+        self.out += finding(item, self.width, self.colour, self.unicode)

@@ -19,8 +19,8 @@ SHOWN = 40  # groups of one state that the text lists
 
 def text(diff: KeyDiff, width: int | None = None) -> str:
     """Return the diff as text for a terminal: verdict, what is lost and lacking, findings, the rest."""
-    page = _Page(lines.columns(width), lines.colour_wanted(), lines.unicode_wanted())
-    page.add(lines.verdict(diff.ok, diff.summary, page.width, page.colour, page.unicode))
+    page = lines.Page(width)
+    page.verdict(diff.ok, diff.summary)
     page.prose(f"{basis_text(diff.engine, diff.basis)}; {diff.engine_text}", "  ")
     page.prose(f"checkpoint {diff.checkpoint}", "  ")
     for note in diff.notes:
@@ -34,34 +34,11 @@ def text(diff: KeyDiff, width: int | None = None) -> str:
     if diff.findings:
         page.heading("Findings")
         for item in diff.findings:
-            page.add(lines.finding(item, page.width, page.colour, page.unicode))
-    whole = "\n".join(page.out)
-    return whole if page.unicode else lines.plain(whole)
+            page.finding(item)
+    return str(page)
 
 
-class _Page:
-    """Lines as they are collected, and the terminal they are for."""
-
-    def __init__(self, width: int, colour: bool, unicode: bool) -> None:
-        self.width, self.colour, self.unicode = width, colour, unicode
-        self.out: list[str] = []
-
-    def add(self, more: list[str]) -> None:
-        self.out += more
-
-    def prose(self, words: str, first: str) -> None:
-        self.out += lines.wrap(words, self.width, first=first)
-
-    def heading(self, words: str) -> None:
-        self.out += ["", lines.heading(words, self.width, self.colour, self.unicode)]
-
-    def group(self, state: str, name: str, *facts: str) -> None:
-        self.out += lines.group_line(
-            state, name, facts, width=self.width, colour=self.colour, unicode=self.unicode
-        )
-
-
-def _answers(page: _Page, diff: KeyDiff) -> None:
+def _answers(page: lines.Page, diff: KeyDiff) -> None:
     if not diff.versions:
         return
     page.heading("By version")
@@ -71,7 +48,7 @@ def _answers(page: _Page, diff: KeyDiff) -> None:
         page.prose(answer.text, "      ")
 
 
-def _lost(page: _Page, diff: KeyDiff) -> None:
+def _lost(page: lines.Page, diff: KeyDiff) -> None:
     """Lay lost keys beside what lacks them, the proposed rename between the two."""
     lost = [g for g in diff.keys if g.status == "dropped"]
     lacking = [g for g in diff.parameters if g.status in ("missing", "partial")]
@@ -100,7 +77,7 @@ def _lost(page: _Page, diff: KeyDiff) -> None:
     _renames(page, diff.renames)
 
 
-def _renames(page: _Page, renames: tuple[Rename, ...]) -> None:
+def _renames(page: lines.Page, renames: tuple[Rename, ...]) -> None:
     if not renames:
         return
     several = sum(rename.proved for rename in renames) > 1
@@ -110,7 +87,7 @@ def _renames(page: _Page, renames: tuple[Rename, ...]) -> None:
         page.prose(rename.proof, "      ")
 
 
-def _groups(page: _Page, title: str, groups: list[KeyGroup]) -> None:
+def _groups(page: lines.Page, title: str, groups: list[KeyGroup]) -> None:
     if not groups:
         return
     page.heading(title)
@@ -120,7 +97,7 @@ def _groups(page: _Page, title: str, groups: list[KeyGroup]) -> None:
     _more(page, len(groups))
 
 
-def _others(page: _Page, diff: KeyDiff) -> None:
+def _others(page: lines.Page, diff: KeyDiff) -> None:
     """Tell in few lines what the engine skips on purpose, what it fills itself, and what loads."""
     ignored = [g for g in diff.keys if g.status == "ignored"]
     own = [g for g in diff.parameters if g.status == "shared"]
@@ -139,7 +116,7 @@ def _others(page: _Page, diff: KeyDiff) -> None:
     _more(page, len(loaded))
 
 
-def _more(page: _Page, count: int) -> None:
+def _more(page: lines.Page, count: int) -> None:
     if count > SHOWN:
         page.prose(f"… and {count - SHOWN} more templates (to_html shows all)", "    ")
 
