@@ -56,6 +56,15 @@ TONES: dict[str, Tone] = {
     "ok": Tone("✓", "+", *_GREEN),
     "wrong": Tone("✗", "x", *_RED),
     "unsure": Tone("?", "?", *_YELLOW),
+    # How a rank of a hung server stands (missing: above).
+    "odd": Tone("◆", "X", *_RED),
+    "stopped": Tone("■", "T", *_ORANGE),
+    "not_seen": Tone("?", "?", *_YELLOW),
+    "waiting": Tone("●", "w", *_BLUE),
+    "present": Tone("●", "p", *_SLATE),
+    "moving": Tone("▸", ">", *_GREEN),
+    "idle": Tone("◦", "-", *_GREEN),
+    "not_collected": Tone("–", "_", *_GREY),
     "quiet": Tone("·", ".", *_GREY),
 }
 """The tone of every state, severity and verdict."""
