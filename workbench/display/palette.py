@@ -65,9 +65,28 @@ TONES: dict[str, Tone] = {
     "moving": Tone("▸", ">", *_GREEN),
     "idle": Tone("◦", "-", *_GREEN),
     "not_collected": Tone("–", "_", *_GREY),
+    # What a scan concludes of a tensor, and what a comparison sees of it (shape: mismatched).
+    "at_init": Tone("✗", "x", *_RED),
+    "invalid": Tone("!", "!", *_PURPLE),
+    "constant": Tone("=", "=", *_ORANGE),
+    "undecided": Tone("?", "?", *_YELLOW),
+    "trained": Tone("✓", "+", *_GREEN),
+    "not_weights": Tone("–", "-", *_GREY),
+    "shape": Tone("≠", "#", *_ORANGE),
+    "changed": Tone("△", "^", *_BLUE),
+    "identical": Tone("=", "=", *_GREY),
+    "unread": Tone("?", "?", *_YELLOW),
+    "left": Tone("◧", "<", *_SLATE),
+    "right": Tone("◨", ">", *_SLATE),
     "quiet": Tone("·", ".", *_GREY),
 }
 """The tone of every state, severity and verdict."""
+
+RAMP = (
+    "#00224e", "#083370", "#35456c", "#4f576c", "#666970", "#7d7c78", "#948e77", "#aea371", "#c8b866",
+    "#e5cf52", "#fee838",
+)  # fmt: skip
+"""Colours of a number from low to high: cividis, the same to every kind of colour vision."""
 
 ORDER = (
     "dropped",
