@@ -1,0 +1,72 @@
+"""The collector as a program: ``python3 workbench-collect.pyz -o case.zip [PID]``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+
+from workbench.hang.collector.collect import Collected, Plan, collect
+from workbench.hang.collector.servers import CollectError
+
+
+def main(words: list[str] | None = None) -> int:
+    """Collect a case; 0: it is written, 2: it could not be."""
+    parser = argparse.ArgumentParser(
+        prog="workbench-collect",
+        description="Collect what can be seen of an SGLang server on this host into one zip. "
+        "Nothing is changed in the server: py-spy pauses each process for a fraction of a second.",
+    )
+    parser.add_argument("pid", nargs="?", type=int, help="any process of the server")
+    parser.add_argument("-o", "--out", required=True, help="the zip to write")
+    parser.add_argument("--snapshots", type=int, default=2, help="how many (2)")
+    parser.add_argument("--interval", type=float, default=30.0, help="seconds between them (30)")
+    parser.add_argument("--native", action="store_true", help="native frames, too")
+    parser.add_argument("--log", help="the server's log, if it is not found by itself")
+    parser.add_argument("--py-spy", help="the program py-spy, if it is not on the PATH")
+    given = parser.parse_args(words)
+    if given.snapshots < 1 or given.interval < 0:
+        parser.error("--snapshots must be at least 1, --interval at least 0")
+    plan = Plan(
+        pid=given.pid,
+        snapshots=given.snapshots,
+        interval=given.interval,
+        native=given.native,
+        log=given.log,
+        py_spy=given.py_spy,
+        say=_say,
+    )
+    try:
+        found = write(given.out, plan)
+    except (CollectError, OSError) as error:
+        print(f"workbench-collect: {error}", file=sys.stderr)
+        return 2
+    lacking = "" if found.stacks else ", no stacks"
+    print(f"{given.out}: {found.snapshots} snapshots of {found.processes} processes{lacking}")
+    for note in found.notes:
+        print(f"  {note}")
+    return 0
+
+
+def write(path: str, plan: Plan) -> Collected:
+    """Write a case to a path, whole or not at all."""
+    folder = os.path.dirname(os.path.abspath(path))
+    handle, name = tempfile.mkstemp(prefix=".case-", dir=folder)
+    try:
+        with os.fdopen(handle, "wb") as out:
+            found = collect(out, plan)
+        os.replace(name, path)
+        return found
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def _say(text: str) -> None:
+    if sys.stderr.isatty():
+        print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,351 @@
+"""Taking snapshots of one server and writing them as a case."""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+import os
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import IO, Any
+
+from workbench.evidence.casefile import CaseWriter
+from workbench.hang.collector import gpus, logs, private, proc, pyspy, ras, servers
+
+_DEFAULT_PORT = 30000
+_VERSION = re.compile(r"^sglang-(\d[\w.+!-]*)\.dist-info$")
+_LISTEN = "0A"
+
+
+@dataclasses.dataclass
+class Plan:
+    """What to collect, and how.
+
+    Attributes
+    ----------
+    pid
+        Any process of the server; None where there is one server only.
+    snapshots, interval
+        How many, and how many seconds apart.
+    native
+        Whether to take native frames as well, after the last snapshot.
+    log
+        The server's log; by default it is looked for among its open files.
+    py_spy
+        The program, if it is not on the PATH.
+    read_gpus
+        Returns a case's ``gpus.json``, or None and why there is none.
+    say, wait
+        Called with what is done now, and with the seconds to wait.
+    """
+
+    pid: int | None = None
+    snapshots: int = 2
+    interval: float = 30.0
+    native: bool = False
+    log: str | None = None
+    py_spy: str | None = None
+    timeout: float = pyspy.TIMEOUT
+    read_gpus: Callable[[], tuple[dict[str, Any] | None, str]] = gpus.read
+    say: Callable[[str], None] = lambda text: None
+    wait: Callable[[float], None] = time.sleep
+    tool: str = "workbench-collect"
+
+
+@dataclasses.dataclass
+class Collected:
+    """What was collected, in figures."""
+
+    host: str
+    root: int
+    snapshots: int = 0
+    processes: int = 0
+    stacks: int = 0
+    interrupted: bool = False
+    notes: list[str] = dataclasses.field(default_factory=list)
+
+
+def collect(out: IO[bytes], plan: Plan) -> Collected:
+    """Write one host's case into an open binary file.
+
+    Interrupted (KeyboardInterrupt), it writes what it has.
+
+    Raises
+    ------
+    CollectError
+        There is no such server, or nothing can be known of it.
+    """
+    server = servers.choose(plan.pid, proc.everyone())
+    return _Collector(out, plan, server).run()
+
+
+class _Collector:
+    def __init__(self, out: IO[bytes], plan: Plan, server: servers.Server) -> None:
+        self.plan = plan
+        self.roots = server.roots
+        self.pyspy = pyspy.PySpy(plan.py_spy, plan.timeout)
+        self.argv = proc.arguments(server.root)
+        self.seen: dict[int, int] = {}  # pid to start time: a pid may be used again
+        self.files: list[logs.LogFile] = []
+        self.no_log = ""
+        self.version = ""
+        host = private.pseudonym()
+        self.case = CaseWriter(
+            out,
+            host,
+            tool=plan.tool,
+            created=time.time(),
+            utc_offset=float(_utc_offset()),
+            node_rank=_number(servers.option(self.argv, "--node-rank")),
+        )
+        self.result = Collected(host, server.root)
+
+    def run(self) -> Collected:
+        """Collect, and close the case."""
+        try:
+            for number in range(1, self.plan.snapshots + 1):
+                if number > 1:
+                    self.plan.say(f"waiting {self.plan.interval:g} s for snapshot {number}")
+                    self.plan.wait(self.plan.interval)
+                last = number == self.plan.snapshots
+                self.snapshot(number, native=self.plan.native and last)
+        except KeyboardInterrupt:
+            self.result.interrupted = True
+            self.note(
+                f"interrupted after {self.result.snapshots} of {self.plan.snapshots} snapshots"
+            )
+        self.finish()
+        return self.result
+
+    def note(self, text: str) -> None:
+        """Keep a remark for the reader, once."""
+        if text and text not in self.result.notes:
+            self.result.notes.append(text)
+
+    def members(self, processes: dict[int, proc.Stat]) -> list[int]:
+        """Return the server's processes now: of the first snapshots, too, where the parent has ended."""
+        known = {
+            p for p, began in self.seen.items() if p in processes and processes[p].started == began
+        }
+        return [p for p in proc.family({*self.roots, *known}, processes) if p != os.getpid()]
+
+    def snapshot(self, number: int, *, native: bool) -> None:
+        """Take one snapshot and add it to the case."""
+        self.plan.say(f"snapshot {number}: reading /proc")
+        at, processes = time.time(), proc.everyone()
+        pids = self.members(processes)
+        self.seen.update({pid: processes[pid].started for pid in pids})
+        records, dumped = self.facts(pids, processes)
+        readings: list[Any] = []
+        reader = threading.Thread(
+            target=lambda: readings.append(self.plan.read_gpus()), daemon=True
+        )
+        reader.start()
+        self.plan.say(f"snapshot {number}: stacks of {len(dumped)} processes")
+        interrupted = None
+        try:
+            self.stacks(number, records, dumped, "py", native=False)
+            if native:
+                schedulers = [pid for pid in dumped if records[pid]["role"] == "scheduler"]
+                self.plan.say(f"snapshot {number}: native stacks of {len(schedulers)} processes")
+                self.stacks(number, records, schedulers, "native", native=True)
+            reader.join(2 * gpus.TIMEOUT + 1)
+        except KeyboardInterrupt as error:
+            interrupted = error
+        folder = self.case.add_snapshot(number, at, list(records.values()))
+        self.gpus(folder, readings)
+        if not self.files:
+            self.files, self.no_log = logs.find(pids, self.roots, processes)
+        self.result.snapshots += 1
+        self.result.processes = len(records)
+        if interrupted is not None:
+            raise interrupted
+
+    def facts(
+        self, pids: list[int], processes: dict[int, proc.Stat]
+    ) -> tuple[dict[int, dict[str, Any]], list[int]]:
+        """Return what /proc says of each process, and which are to be dumped."""
+        records, dumped = {}, []
+        for pid in pids:
+            argv = proc.arguments(pid)
+            role = servers.role(pid, argv, self.roots)
+            wanted = role in servers.DUMPED
+            record = proc.facts(pid, processes, threads=wanted)
+            if not record:
+                continue  # it ended while we looked
+            record["role"] = role
+            if "argv" in record:
+                record["argv"] = private.arguments(record["argv"])
+                record["cmd"] = " ".join(record["argv"])[:2000] or record["cmd"]
+            if wanted:
+                record["environment"] = private.environment(proc.environment(pid))
+            records[pid] = record
+            if wanted and (role != "other" or self.is_python(pid)):
+                dumped.append(pid)
+        return records, dumped
+
+    def is_python(self, pid: int) -> bool:
+        """Whether a process runs the interpreter that the server runs."""
+        return any("python" in line for line in proc.read(pid, "maps").splitlines()[:400])
+
+    def stacks(
+        self,
+        number: int,
+        records: dict[int, dict[str, Any]],
+        pids: list[int],
+        field: str,
+        *,
+        native: bool,
+    ) -> None:
+        """Dump processes and add what py-spy wrote."""
+        interrupted = None
+        try:
+            taken = self.pyspy.dump_all(pids, native=native)
+        except pyspy.Interrupted as error:
+            taken, interrupted = error.taken, error
+        name = "pyspy-native" if native else "pyspy"
+        for pid, one in taken.items():
+            records[pid][field] = one.record
+            if one.record.get("resumed"):
+                self.note(
+                    f"process {pid} stayed stopped when py-spy was killed, and was let run on"
+                )
+            if one.data is not None:
+                self.case.add(f"snapshot-{number}/{name}-{pid}.json", one.data)
+                self.result.stacks += not native
+                self.version = self.version or _version_by_frames(pid, one.data)
+        refusals = {one.record.get("refusal") for one in taken.values() if one.data is None}
+        if refusals == {"py-spy is not installed here"}:
+            self.note(
+                "py-spy is not installed here: there are no stacks. Install it: pip install py-spy"
+            )
+        if interrupted is not None:
+            raise interrupted
+
+    def gpus(self, folder: str, readings: list[Any]) -> None:
+        """Add the readings of the GPUs, or why there are none."""
+        if not readings:
+            self.note("the GPUs were not read: the driver did not answer in time")
+            return
+        reading, why = readings[0]
+        self.note(why)
+        if reading is not None:
+            self.case.add_json(f"{folder}/gpus.json", reading)
+
+    def finish(self) -> None:
+        """Add the log, NCCL's own report, the port and the version; close the case."""
+        self.plan.say("reading the log")
+        if self.plan.log is not None:
+            pids = tuple(pid for file in self.files for pid in file.pids)
+            name = os.path.basename(self.plan.log) or "server.log"
+            self.files = [logs.LogFile(name, self.plan.log, pids)]
+        for file in self.files:
+            try:
+                self.case.add_log(file.name, file.path, file.pids, private.text)
+            except OSError as error:
+                self.note(f"the log {file.name} could not be read: {error.strerror}")
+        if not self.files:
+            self.note(self.no_log)
+        self.ras()
+        self.case.manifest.update(
+            version=self.version or _version_by_interpreter(self.roots[0]),
+            port_open=port_open(self.roots[0], self.argv),
+            notes=self.result.notes,
+        )
+        self.case.close()
+
+    def ras(self) -> None:
+        """Ask NCCL, where a rank on this host and in this network has a GPU."""
+        pids = [pid for pid in self.seen if _uses_nccl(pid)]
+        mine = proc.namespace("self", "net")
+        if not pids:
+            return
+        if any(proc.namespace(pid, "net") not in ("", mine) for pid in pids):
+            self.note("NCCL RAS was not asked: the server has a network of its own (a container)")
+            return
+        self.plan.say("asking NCCL RAS")
+        answer, why = ras.ask(proc.environment(self.roots[0]))
+        if answer is None:
+            self.note(why)
+        elif ras.is_json(answer):
+            self.case.add("ras.json", private.text(answer.decode("utf-8", "replace")))
+        else:
+            self.case.add("ras.txt", private.text(answer.decode("utf-8", "replace")))
+
+
+def port_open(root: int, argv: list[str]) -> bool | None:
+    """Whether the server's HTTP port is listened on; nothing is sent to it.
+
+    Its own table of sockets is read, which works across containers; where it cannot be read, None.
+    """
+    port = _number(servers.option(argv, "--port")) or _DEFAULT_PORT
+    tables = [proc.read(root, f"net/{name}") for name in ("tcp", "tcp6")]
+    if not tables[0]:
+        return _connects(port)
+    for line in "\n".join(tables).splitlines():
+        fields = line.split()
+        if (
+            len(fields) > 3
+            and fields[3] == _LISTEN
+            and int(fields[1].rpartition(":")[2], 16) == port
+        ):
+            return True
+    return False
+
+
+def _connects(port: int) -> bool | None:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1.0):
+            return True
+    except ConnectionRefusedError:
+        return False
+    except OSError:
+        return None
+
+
+def _uses_nccl(pid: int) -> bool:
+    return "libnccl" in proc.read(pid, "maps")
+
+
+def _version_by_frames(pid: int, dump: bytes) -> str:
+    """Find the engine's version beside the files that its frames name."""
+    found = re.search(rb'"filename": "([^"]+)/sglang/srt/', dump)
+    return _version_in(pid, found.group(1).decode("utf-8", "replace")) if found else ""
+
+
+def _version_by_interpreter(pid: int) -> str:
+    """Find the engine's version among the packages of the interpreter that runs it."""
+    argv = proc.arguments(pid)
+    prefix = os.path.dirname(os.path.dirname(argv[0])) if argv and "/" in argv[0] else ""
+    for place in filter(None, (prefix, "/usr/local", "/usr", "/opt/venv", "/opt/conda")):
+        for folder in ("lib/python3*/site-packages", "lib/python3*/dist-packages"):
+            root = f"{proc.PROC}/{pid}/root"
+            for path in glob.glob(f"{root}{place}/{folder}"):
+                version = _version_in(pid, path[len(root) :])
+                if version:
+                    return version
+    return ""
+
+
+def _version_in(pid: int, folder: str) -> str:
+    for root in (f"{proc.PROC}/{pid}/root", ""):
+        try:
+            names = os.listdir(f"{root}{folder}")
+        except OSError:
+            continue
+        for name in names:
+            match = _VERSION.match(name)
+            if match:
+                return match.group(1)
+    return ""
+
+
+def _utc_offset() -> int:
+    return time.localtime().tm_gmtoff
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdigit() else None
