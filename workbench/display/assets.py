@@ -14,7 +14,8 @@ from typing import Any
 from workbench.display.palette import ORDER, TONES
 
 # In the order in which they need each other; view.js, which exports the view, comes last.
-_MODULES = ("dom.js", "head.js", "table.js", "keydiff.js")
+_MODULES = ("dom.js", "head.js", "table.js", "keydiff.js", "icicle.js", "startup.js", "hang.js")
+_STYLES = ("view.css", "hang.css")
 _IMPORT = re.compile(r"^import .+;\n", re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async function|function|class|const|let) (\w+))", re.MULTILINE)
 
@@ -47,7 +48,7 @@ def css() -> str:
     """Return the style sheet of the view, with the colours of `workbench.display.palette`."""
     colours = "".join(f"--wb-{s}:light-dark({t.light},{t.dark});" for s, t in TONES.items())
     states = "".join(f'.wb-view [data-state="{s}"]{{--wb-tone:var(--wb-{s})}}\n' for s in TONES)
-    return f"{read('view.css')}.wb-view{{{colours}}}\n{states}"
+    return f"{''.join(map(read, _STYLES))}.wb-view{{{colours}}}\n{states}"
 
 
 @functools.cache

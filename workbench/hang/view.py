@@ -22,6 +22,7 @@ SHOWN_EVIDENCE = 6
 SHOWN_BRANCHES = 14
 SHOWN_FINDINGS = 3
 SHOWN_RANKS = 12
+SHOWN_GROUPS = 64
 LONGEST_FRAME = 400  # a native C++ name may be as long as a page
 PREVIEW_WIDTH = 100
 _BAR = 20
@@ -228,6 +229,7 @@ def _data(diagnosis: HangDiagnosis, cut: _Cut) -> dict[str, Any]:
         "overturns": list(diagnosis.overturns),
         "unknowns": list(diagnosis.unknowns),
         "times": list(diagnosis.times),
+        "groups": [_group(group) for group in words.alike(diagnosis.ranks)[:SHOWN_GROUPS]],
         "ranks": [_rank(rank, frames) for rank in diagnosis.ranks[: cut.ranks]],
         "tree": tree,
         "timeline": _start_up(diagnosis),
@@ -268,6 +270,20 @@ def _facts(diagnosis: HangDiagnosis) -> list[list[str]]:
         ["Source", diagnosis.source],
         *(["Note", note] for note in diagnosis.notes),
     ]
+
+
+def _group(group: Sequence[RankSeen]) -> dict[str, Any]:
+    first = group[0]
+    return {
+        "standing": first.standing,
+        "names": words.names_of(group),
+        "ranks": words.ranges(rank.rank for rank in group),
+        "wait": first.wait_class if first.frame else "",
+        "frame": words.frame_text(first.frame) if first.frame else "",
+        "signs": words.signs_of_life(group),
+        "why": first.why,
+        "remedy": first.remedy,
+    }
 
 
 def _rank(rank: RankSeen, frames: _Table) -> dict[str, Any]:

@@ -2,10 +2,11 @@
 // `model` is anywidget's, or the stand-in that a page brings: get, set, on, off, save_changes.
 
 import { h } from "./dom.js";
+import { hang } from "./hang.js";
 import { keydiff } from "./keydiff.js";
 
 // A view returns its `nodes` and its `life`: measure, scrollTo, restore and destroy, each where it has one.
-const VIEWS = { "workbench.keydiff/1": keydiff };
+const VIEWS = { "workbench.hang/1": hang, "workbench.keydiff/1": keydiff };
 
 async function unpack(packed) {
   const bytes = new Blob([packed.buffer ? packed : new Uint8Array(packed)]);
