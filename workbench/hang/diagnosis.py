@@ -143,9 +143,10 @@ class HangDiagnosis(Result):
         """Rebuild the diagnosis from `to_dict`."""
         if data["state"] not in _OK:
             raise ValueError(f"no such state: {data['state']!r}")
+        fields: dict[str, Any] = {name: data[name] for name in _PLAIN}
+        fields |= {name: tuple(data[name]) for name in (*_NUMBERS, *_TEXTS)}
         return cls(
-            **{name: data[name] for name in _PLAIN},
-            **{name: tuple(data[name]) for name in (*_NUMBERS, *_TEXTS)},
+            **fields,
             experiment=Experiment(**data["experiment"]),
             ranks=tuple(map(RankSeen.from_dict, data["ranks"])),
             tree=forest_from_list(data["tree"]),

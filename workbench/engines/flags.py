@@ -1,0 +1,275 @@
+"""SGLang's command line by release: how a flag is spelt, what it defaults to, and what it was called before.
+
+`sglang_flags.json` holds the flags of five releases as their own parsers gave them
+(``python -m tests.engines.flag_tables --write``). A release in between is taken to be like the older of
+its neighbours, and a flag is proposed for it only in a spelling that both take.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from packaging.version import InvalidVersion, Version
+
+TABLE = Path(__file__).with_name("sglang_flags.json")
+UNSET = ""
+"""The value of a flag whose default is left to the engine."""
+
+# Field names that a later release spells otherwise without a parser that tells both.
+_RENAMED = {
+    "tensor-parallel-size": "tp-size",
+    "pipeline-parallel-size": "pp-size",
+    "data-parallel-size": "dp-size",
+    "expert-parallel-size": "ep-size",
+    "attention-context-parallel-size": "attn-cp-size",
+    "moe-data-parallel-size": "moe-dp-size",
+    "cuda-graph-max-bs": "cuda-graph-max-bs-decode",
+    "cuda-graph-bs": "cuda-graph-bs-decode",
+    "piecewise-cuda-graph-tokens": "cuda-graph-bs-prefill",
+    "piecewise-cuda-graph-max-tokens": "cuda-graph-max-bs-prefill",
+    "piecewise-cuda-graph-compiler": "cuda-graph-tc-compiler",
+    "nsa-prefill-backend": "dsa-prefill-backend",
+    "nsa-decode-backend": "dsa-decode-backend",
+    "nsa-prefill-cp-mode": "cp-strategy",
+    "dsa-prefill-cp-mode": "cp-strategy",
+    "prefill-cp-mode": "cp-strategy",
+    "enable-nsa-prefill-context-parallel": "enable-prefill-cp",
+    "enable-dsa-prefill-context-parallel": "enable-prefill-cp",
+    "enable-prefill-context-parallel": "enable-prefill-cp",
+    "mamba-scheduler-strategy": "mamba-radix-cache-strategy",
+    "speculative-dflash-draft-window-size": "speculative-draft-window-size",
+    "stream-output": "incremental-streaming-output",
+    "hierarchical-sparse-attention-extra-config": "hisparse-config",
+}
+# Switches that stand for a value of another flag, the ones that win first. (0.5.14: server_args.py:2919
+# _parse_cuda_graph_config: JSON, then backends, then the switch of one phase, then the switch of both.)
+_GRAPHS = (
+    ("disable-decode-cuda-graph", {"decode": "disabled"}),
+    ("disable-prefill-cuda-graph", {"prefill": "disabled"}),
+    ("enforce-piecewise-cuda-graph", {"prefill": "tc_piecewise"}),
+    ("disable-piecewise-cuda-graph", {"prefill": "disabled"}),
+    ("enable-breakable-cuda-graph", {"prefill": "breakable"}),
+    ("enable-piecewise-cuda-graph", {"prefill": "tc_piecewise"}),
+    ("disable-cuda-graph", {"decode": "disabled", "prefill": "disabled"}),
+)
+_GRAPH_SWITCHES = frozenset(name for name, _ in _GRAPHS)
+_BACKEND = "cuda-graph-backend-"
+_CONFIG = "cuda-graph-config"
+_CONFIG_KEYS = {"backend": _BACKEND, "max_bs": "cuda-graph-max-bs-", "bs": "cuda-graph-bs-"}
+_TRUE, _FALSE = "true", "false"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Flag:
+    """One flag in one release.
+
+    Attributes
+    ----------
+    field
+        The field of ServerArgs that it sets, with dashes.
+    sort
+        ``value``, ``switch`` (sets true), ``optional`` (``--x`` and ``--no-x``), ``sets VALUE``, or
+        ``void``: it is accepted, or refused with a hint, and does nothing.
+    """
+
+    name: str
+    field: str
+    sort: str
+    default: str
+    deprecated: bool
+
+
+@functools.cache
+def _table() -> dict[str, dict[str, Flag]]:
+    """Return each measured release's flags by name, oldest release first."""
+    rows = json.loads(TABLE.read_text())
+    found: dict[str, dict[str, Flag]] = {}
+    for name, variants in rows.items():
+        for versions, field, sort, default, old in variants:
+            for version in versions.split():
+                flag = Flag(name, field, sort, default, bool(old))
+                found.setdefault(version, {})[name] = flag
+    return {version: found[version] for version in sorted(found, key=Version)}
+
+
+def measured() -> tuple[str, ...]:
+    """Return the releases whose flags were read from their own parser, oldest first."""
+    return tuple(_table())
+
+
+def neighbours(version: str) -> tuple[str, ...]:
+    """Return the measured releases that stand for a version: itself, its two neighbours, or all.
+
+    All where the version is unknown or cannot be compared.
+    """
+    try:
+        wanted = Version(version)
+    except InvalidVersion:
+        return measured()
+    base = Version(wanted.base_version)
+    older = [v for v in measured() if Version(v) <= base]
+    newer = [v for v in measured() if Version(v) >= base]
+    return tuple(dict.fromkeys([*older[-1:], *newer[:1]]))
+
+
+def flags_of(version: str) -> Mapping[str, Flag]:
+    """Return the flags of a release by name; of the older neighbour where it was not measured."""
+    near = neighbours(version)
+    return _table()[near[0] if len(near) <= 2 else near[-1]]
+
+
+def takes(flag: str, version: str) -> bool:
+    """Whether every release that stands for `version` has the flag, and does something with it."""
+    name = _name(flag)
+    found = [_table()[near].get(name) for near in neighbours(version)]
+    return all(one is not None and one.sort != "void" for one in found)
+
+
+def _name(text: str) -> str:
+    """Return the bare name of a flag that may have a value: ``--a=1`` and ``--a 1``."""
+    return re.split(r"[=\s]", text.lstrip("-"), maxsplit=1)[0]
+
+
+def spelling(choices: Iterable[str], version: str) -> str | None:
+    """Return the first of several spellings of one change that `version` takes, a current one if it can."""
+    taken = [choice for choice in choices if takes(_name(choice), version)]
+
+    def outdated(choice: str) -> bool:
+        name = _name(choice)
+        return any(_table()[near][name].deprecated for near in neighbours(version))
+
+    return min(taken, key=outdated, default=None)
+
+
+def canonical(name: str, version: str = "") -> str:
+    """Return what the newest release calls a flag or a field of ServerArgs: ``tp-size`` for ``--tp``."""
+    plain = name.lstrip("-").replace("_", "-")
+    flags = flags_of(version)
+    if plain not in flags and plain not in _RENAMED:
+        # argparse takes any beginning that only one field's flags have.
+        fields = {flag.field for other, flag in flags.items() if other.startswith(plain)}
+        known = any(flag.field == plain for flag in flags.values())
+        if len(fields) == 1 and not known:
+            plain = fields.pop()
+    elif plain in flags and plain not in _GRAPH_SWITCHES:
+        plain = flags[plain].field
+    return _RENAMED.get(plain, plain)
+
+
+def arguments_of(command: Sequence[str], version: str = "") -> dict[str, str | bool | None]:
+    """Return the flags of a command line as `normalise` takes them: ``--a 1 2 --b=3 --c`` as a, b and c.
+
+    What comes before the first flag is left out.
+    """
+    flags = flags_of(version)
+    found: dict[str, str | bool | None] = {}
+    name = ""
+    for word in command:
+        if re.match(r"--[A-Za-z]", word):
+            name, has_value, value = word[2:].partition("=")
+            flag = flags.get(name)
+            if flag is not None and flag.sort == "optional" and name.startswith("no-"):
+                name, has_value, value = flag.field, "=", _FALSE
+            found[name] = value if has_value else True
+        elif name:
+            before = found[name]
+            found[name] = word if before is True else f"{before} {word}"
+    return found
+
+
+def normalise(arguments: Mapping[str, str | bool | None], version: str) -> dict[str, str]:
+    """Return a launch's arguments under one name each, with the defaults that were left out.
+
+    Parameters
+    ----------
+    arguments
+        By flag (with or without dashes, in any spelling, old or new) or by field of ServerArgs. True and
+        ``"True"`` switch on; None, ``"None"`` and False are the same as not given.
+    version
+        The SGLang release: names, defaults and deprecated flags are its own.
+
+    Returns
+    -------
+    dict
+        Name in the newest release to value as text; `UNSET` where the engine chooses. Switches are
+        ``true`` or ``false``. Every switch about CUDA graphs is resolved into
+        ``cuda-graph-backend-decode`` and ``cuda-graph-backend-prefill``, so that a deprecated spelling
+        counts as the same launch. A flag the release does not know keeps its name and its value.
+    """
+    given: dict[str, str] = {}
+    switches: dict[str, str] = {}
+    for name, raw in arguments.items():
+        value = _text(raw)
+        if value is None:
+            continue
+        key = canonical(name, version)
+        flag = flags_of(version).get(name.lstrip("-").replace("_", "-"))
+        if key in _GRAPH_SWITCHES:
+            switches[key] = value
+        elif flag is not None and flag.sort.startswith("sets ") and value == _TRUE:
+            given[key] = flag.sort.removeprefix("sets ")
+        elif flag is None or flag.sort != "void":
+            given[key] = value
+    resolved = _defaults(version) | given
+    for phase in ("decode", "prefill"):
+        backend = given.get(_BACKEND + phase) or _switched(switches, phase, version)
+        resolved[_BACKEND + phase] = backend or UNSET
+    _explicit(resolved)
+    return dict(sorted(resolved.items()))
+
+
+def _switched(switches: Mapping[str, str], phase: str, version: str) -> str | None:
+    """Return what the switches make of one phase's graphs."""
+    for name, sets in _GRAPHS:
+        flag = flags_of(version).get(name)
+        if switches.get(name) == _TRUE and phase in sets and (flag is None or flag.sort != "void"):
+            return sets[phase]
+    return None
+
+
+def _explicit(resolved: dict[str, str]) -> None:
+    """Put what --cuda-graph-config says in the place of single flags: it wins over them."""
+    try:
+        config = json.loads(resolved.get(_CONFIG) or "{}")
+    except (ValueError, RecursionError):
+        return
+    phases = config if isinstance(config, dict) else {}
+    for phase in ("decode", "prefill"):
+        said = phases.get(phase)
+        for key, value in said.items() if isinstance(said, dict) else ():
+            if key in _CONFIG_KEYS and value is not None:
+                resolved[_CONFIG_KEYS[key] + phase] = _text(value) or UNSET
+                resolved[_CONFIG] = UNSET
+
+
+@functools.cache
+def _defaults(version: str) -> dict[str, str]:
+    return {
+        canonical(flag.name, version): flag.default
+        for flag in sorted(flags_of(version).values(), key=lambda flag: not flag.deprecated)
+        if flag.sort != "void"
+        and not flag.sort.startswith("sets ")
+        and flag.name not in _GRAPH_SWITCHES
+    }
+
+
+def _text(value: object) -> str | None:
+    """Return a value as text, None for what is as good as not given."""
+    if value is None or value is False:
+        return None
+    if value is True:
+        return _TRUE
+    text = str(value).strip()
+    if len(text) >= 2 and text[0] == text[-1] and text[0] in "'\"":  # as a ServerArgs line has it
+        return text[1:-1]
+    if re.fullmatch(r"\[[\w\s.,'\"-]*\]", text):  # a list: the words that a command line would have
+        return " ".join(re.sub(r"[\[\]'\",]", " ", text).split())
+    lowered = text.lower()
+    if lowered == "none":
+        return None
+    return lowered if lowered in (_TRUE, _FALSE) else text

@@ -1,0 +1,360 @@
+"""Join a scene by rank over its snapshots."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from workbench.engines import flags
+from workbench.hang import phases, waits
+from workbench.hang.look import Look, RankLook
+from workbench.hang.records import Dump, Frame, Gpu, Process, Rank, Scene, Snapshot, WaitClass
+
+# Two looks that are closer than this are one.
+APART = 1.0
+# CPU seconds a second above which a process works or spins. (Measured: a rank in a gloo barrier 0.018,
+# a healthy idle rank 0.5 to 0.9.)
+BUSY_CPU = 0.1
+# Bytes a second above which reading or writing counts as getting on.
+BUSY_IO = 1e6
+
+
+def look_at(scene: Scene) -> list[Look]:
+    """Join a scene by rank, one `Look` a group of ranks that wait for each other."""
+    version = scene.version if scene.engine == "sglang" else ""
+    arguments = flags.normalise(scene.arguments, version)
+    given = frozenset(flags.canonical(name, version) for name in scene.arguments)
+    attention = (
+        arguments.get("enable-dp-attention") == "true" or _int(arguments, "attn-dp-size") > 1
+    )
+    replicas = 1 if attention else _int(arguments, "dp-size")
+    if not attention and "dp-size" not in given:
+        replicas = max(replicas, _replicas(scene))
+    size = _int(arguments, "tp-size") * _int(arguments, "pp-size")
+    sure = bool(given & {"tp-size", "pp-size", "dp-size"}) or scene.expected_ranks is not None
+    expected = scene.expected_ranks or size * replicas
+    seen = _ranks(scene, expected // replicas if replicas > 1 else 0, dict(scene.exits))
+    known = [*seen, *(n for n in scene.exits if n >= 0), *scene.not_collected]
+    if max(known, default=-1) >= expected:
+        expected, sure = max(known) + 1, False
+    prefixed = any(line.rank for log in scene.logs for line in log.lines)
+    story = phases.read_story(
+        scene.logs,
+        version,
+        arguments,
+        replicas=replicas > 1,
+        ranks=expected if sure or known or prefixed else 1,
+    )
+    if not sure and story.reached and max(story.reached) >= expected:
+        expected = max(story.reached) + 1
+    base = Look(
+        ranks=(),
+        expected=expected,
+        sure=sure,
+        story=story,
+        version=version,
+        arguments=arguments,
+        given=given,
+        environment=scene.environment,
+        gpus=_last_gpus(scene),
+        port_open=scene.port_open,
+        exits=scene.exits,
+        loose=_loose(scene),
+        behind=_behind(scene.records),
+    )
+    per = max(expected // replicas, 1) if replicas > 1 else max(expected, 1)
+    return [
+        _group(scene, base, seen, range(i * per, (i + 1) * per)) for i in range(max(replicas, 1))
+    ]
+
+
+def _int(arguments: Mapping[str, str], name: str) -> int:
+    value = arguments.get(name, "")
+    return int(value) if value.isdigit() and 0 < int(value) < 10**6 else 1
+
+
+def _replicas(scene: Scene) -> int:
+    """Return how many replicas the titles tell: the same world number under several DP numbers."""
+    worlds: dict[int, set[int | None]] = defaultdict(set)
+    for snapshot in scene.snapshots:
+        for process in snapshot.processes:
+            if process.rank is not None:
+                worlds[process.rank.world].add(process.rank.dp)
+    return max((len(dps) for dps in worlds.values()), default=1)
+
+
+def _snapshots(scene: Scene) -> dict[str, list[Snapshot]]:
+    """Return each host's snapshots in order; two that are closer than APART are one, the later."""
+    hosts: dict[str, list[Snapshot]] = defaultdict(list)
+    for snapshot in sorted(scene.snapshots, key=lambda s: s.at):
+        before = hosts[snapshot.host]
+        if before and snapshot.at - before[-1].at < APART and snapshot.processes:
+            before[-1] = _both(before[-1], snapshot)
+        else:
+            before.append(snapshot)
+    return hosts
+
+
+def _both(first: Snapshot, second: Snapshot) -> Snapshot:
+    """Return two looks at one moment as one: what the later has not, the earlier may."""
+    pids = {process.pid for process in second.processes}
+    dumped = {dump.pid for dump in second.dumps}
+    return dataclasses.replace(
+        second,
+        processes=(*second.processes, *(p for p in first.processes if p.pid not in pids)),
+        dumps=(*second.dumps, *(d for d in first.dumps if d.pid not in dumped)),
+        gpus=second.gpus or first.gpus,
+    )
+
+
+@dataclasses.dataclass(slots=True)
+class _Seen:
+    """One rank's processes over the snapshots of its host, and when that host's /proc was last read."""
+
+    rank: Rank
+    looks: list[tuple[Snapshot, Process]]
+    until: float
+
+
+def _ranks(scene: Scene, size: int, exits: Mapping[int, int]) -> dict[int, _Seen]:
+    found: dict[int, _Seen] = {}
+    shared = Counter(
+        (p.rank.world, p.rank.dp)
+        for snapshot in scene.snapshots[:1]
+        for p in snapshot.processes
+        if p.rank is not None
+    )
+    clash = len({world for world, _ in shared}) < len(shared)
+    for snapshots in _snapshots(scene).values():
+        # A dump out of a log comes with no state of the process, and not with every process.
+        read = [s.at for s in snapshots if any(p.state is not None for p in s.processes)]
+        for snapshot in snapshots:
+            for process in snapshot.processes:
+                if process.role != "scheduler" or process.rank is None:
+                    continue
+                number = process.rank.world
+                if clash and size:
+                    number += size * (process.rank.dp or 0)
+                seen = found.setdefault(number, _Seen(process.rank, [], max(read, default=0.0)))
+                seen.looks.append((snapshot, process))
+    return found
+
+
+def _group(scene: Scene, base: Look, seen: Mapping[int, _Seen], numbers: range) -> Look:
+    counts = [len({s.at for s in many if s.processes}) for many in _snapshots(scene).values()]
+    ranks = [_rank(base, n, seen[n]) for n in numbers if n in seen]
+    for number, code in base.exits.items():
+        if number in numbers and number not in seen:
+            gone = _died(code)
+            ranks.append(RankLook(number, Rank(number), gone=gone))
+    unseen = set(numbers) - {rank.number for rank in ranks}
+    not_collected = unseen & set(scene.not_collected)
+    elsewhere = _elsewhere(scene, base, unseen - not_collected)
+    unnamed = _unnamed(scene)
+    absent = unseen - not_collected - elsewhere
+    if not seen or len(absent) <= unnamed:
+        absent = set()  # nobody was seen, or who has no title yet may be the one
+    return dataclasses.replace(
+        base,
+        ranks=tuple(sorted(ranks, key=lambda rank: rank.number)),
+        expected=len(numbers),
+        absent=tuple(sorted(absent)),
+        not_collected=tuple(sorted(not_collected | elsewhere)),
+        unnamed=unnamed,
+        snapshots=max(counts, default=0),
+        interval=min((_interval(seen[n]) for n in numbers if n in seen), default=0.0),
+        lock_holders=_holders(ranks),
+    )
+
+
+def _elsewhere(scene: Scene, base: Look, unseen: Iterable[int]) -> set[int]:
+    """Return the unseen ranks that may be on nodes from which nothing was collected."""
+    nodes = _int(base.arguments, "nnodes")
+    hosts = {s.host for s in scene.snapshots if any(p.rank is not None for p in s.processes)}
+    return set(unseen) if nodes > max(len(hosts), 1) else set()
+
+
+def _unnamed(scene: Scene) -> int:
+    last = [many[-1] for many in _snapshots(scene).values()]
+    return sum(
+        process.role == "scheduler" and process.rank is None
+        for snapshot in last
+        for process in snapshot.processes
+    )
+
+
+def _interval(seen: _Seen) -> float:
+    times = sorted({snapshot.at for snapshot, _ in seen.looks})
+    return times[-1] - times[-2] if len(times) > 1 else 0.0
+
+
+def _rank(base: Look, number: int, seen: _Seen) -> RankLook:
+    snapshot, process = seen.looks[-1]
+    # A pid may have been given to another process meanwhile: only the same start time is the same.
+    same = [
+        (s, p)
+        for s, p in seen.looks
+        if (p.pid, p.host, p.started) == (process.pid, process.host, process.started)
+    ]
+    dump = _dump(snapshot, process.pid)
+    frames, wait = _stack(snapshot, process.pid)
+    rank = RankLook(
+        number=number,
+        rank=process.rank or Rank(number),
+        host=process.host,
+        pid=process.pid,
+        process=process,
+        dump=dump,
+        frames=frames,
+        wait=wait,
+        phase=phases.phase_of(frames, base.version),
+        looks=len(same),
+        gpu=_gpu(snapshot, process),
+        gone=_gone(base, number, process, snapshot.at < seen.until),
+    )
+    if rank.stopped:
+        rank = dataclasses.replace(rank, wait="STOPPED")
+    return _with_motion(rank, same)
+
+
+def _gone(base: Look, number: int, process: Process, vanished: bool) -> str:
+    code = process.exit_code if process.exit_code is not None else base.exits.get(number)
+    if process.pid and code is None:
+        code = base.exits.get(-process.pid)
+    if code is not None:
+        return _died(code)
+    if process.state in ("Z", "X"):
+        return "a zombie: it has ended, and its parent has not looked yet"
+    return "it was there, and is gone" if vanished else ""
+
+
+_CODES = {
+    -9: "killed (SIGKILL; out of memory?)", -6: "aborted (SIGABRT)", -11: "crashed (SIGSEGV)",
+    -7: "crashed (SIGBUS)", -15: "ended by SIGTERM", -3: "ended by SIGQUIT",
+    0: "ended by itself (exit code 0)",
+}  # fmt: skip
+
+
+def _died(code: int) -> str:
+    signed = 128 - code if code > 128 else code  # a shell writes 137 for -9
+    return _CODES.get(signed, f"ended with exit code {code}")
+
+
+def _dump(snapshot: Snapshot, pid: int) -> Dump | None:
+    """Return a process's dump: one with stacks first, and of those one without native frames."""
+    mine = [dump for dump in snapshot.dumps if dump.pid == pid]
+    return min(mine, key=lambda dump: (not dump.threads, dump.native), default=None)
+
+
+def _stack(snapshot: Snapshot, pid: int) -> tuple[tuple[Frame, ...], WaitClass]:
+    """Return the frames of interest and the class of wait; native frames may tell what Python's do not."""
+    frames: tuple[Frame, ...] = ()
+    wait: WaitClass = "UNKNOWN"
+    mine = [dump for dump in snapshot.dumps if dump.pid == pid and dump.threads]
+    for dump in sorted(mine, key=lambda dump: dump.native):
+        thread = waits.thread_of_interest(dump)
+        if thread is None:
+            continue
+        found = waits.wait_class(thread.frames)
+        frames = frames or thread.frames
+        if wait in ("UNKNOWN", "RUNNING"):
+            wait = found
+    return frames, wait
+
+
+def python_frames(frames: Sequence[Frame]) -> tuple[tuple[str, str, int], ...]:
+    """Return what of a stack can be compared between dumps: no native frames, no addresses."""
+    return tuple((f.function, f.file, f.line) for f in frames if not f.module or f.line)
+
+
+def _with_motion(rank: RankLook, looks: Sequence[tuple[Snapshot, Process]]) -> RankLook:
+    if len(looks) < 2:
+        return dataclasses.replace(rank, moving=True if rank.compilers else None)
+    (earlier, before), (later, after) = looks[-2:]
+    seconds = max(later.at - earlier.at, APART)
+    cpu = _rate(before.cpu_seconds, after.cpu_seconds, seconds)
+    read = _rate(before.read_bytes, after.read_bytes, seconds)
+    written = _rate(before.written_bytes, after.written_bytes, seconds)
+    io = None if read is None and written is None else max(read or 0.0, written or 0.0)
+    stack, _ = _stack(earlier, before.pid)
+    same = python_frames(stack) == python_frames(rank.frames) if stack and rank.frames else None
+    rank = dataclasses.replace(rank, cpu=cpu, io=io, same_stack=same)
+    return dataclasses.replace(rank, moving=_moving(rank))
+
+
+def _rate(before: float | None, after: float | None, seconds: float) -> float | None:
+    return None if before is None or after is None else max(after - before, 0.0) / seconds
+
+
+def _moving(rank: RankLook) -> bool | None:
+    """Say whether a rank gets on. One that spins in a wait uses CPU time and does not."""
+    if rank.stopped or rank.gone:
+        return False
+    if rank.compilers or (rank.io or 0.0) > BUSY_IO or rank.same_stack is False:
+        return True
+    busy = (rank.cpu or 0.0) > BUSY_CPU
+    if rank.same_stack and rank.wait in waits.SPINNING:
+        return False
+    if busy:
+        return True if rank.frames else None
+    if rank.same_stack is None and rank.cpu is None:
+        return None
+    return False
+
+
+def _gpu(snapshot: Snapshot, process: Process) -> Gpu | None:
+    pids = {process.pid, process.namespace_pid} - {None}
+    mine = [gpu for gpu in snapshot.gpus if pids & set(gpu.processes)]
+    if len(mine) == 1:
+        return mine[0]
+    ranks = [p for p in snapshot.processes if p.rank is not None and p.host == process.host]
+    if not mine and len(ranks) == len(snapshot.gpus) and process.rank is not None:
+        ordered = sorted(ranks, key=lambda p: p.rank.world if p.rank else 0)
+        return snapshot.gpus[ordered.index(process)]
+    return None
+
+
+def _last_gpus(scene: Scene) -> tuple[Gpu, ...]:
+    found: list[Gpu] = []
+    for many in _snapshots(scene).values():
+        found += next((s.gpus for s in reversed(many) if s.gpus), ())
+    return tuple(found)
+
+
+def _loose(scene: Scene) -> tuple[Dump, ...]:
+    """Return the dumps of which nobody knows whose they are: they tell the phase, never a culprit."""
+    return tuple(
+        dump
+        for snapshot in scene.snapshots
+        for dump in snapshot.dumps
+        if dump.threads and dump.pid not in {process.pid for process in snapshot.processes}
+    )
+
+
+def _holders(ranks: Iterable[RankLook]) -> dict[str, tuple[int, ...]]:
+    found: dict[str, tuple[int, ...]] = {}
+    for rank in ranks:
+        for name in rank.process.lock_files if rank.process is not None else ():
+            found[name] = (*found.get(name, ()), rank.number)
+    return found
+
+
+def _behind(records: Mapping[str, object]) -> tuple[int, ...]:
+    """Return the ranks that by NCCL's own counts (RAS) launched fewer collectives than the others."""
+    reports = records.get("ras")
+    last = reports[-1] if isinstance(reports, list) and reports else reports
+    communicators = last.get("communicators") if isinstance(last, dict) else None
+    found: set[int] = set()
+    for one in communicators if isinstance(communicators, list) else ():
+        ranks = one.get("ranks") if isinstance(one, dict) else None
+        counts = {}
+        for rank in ranks if isinstance(ranks, list) else ():
+            if isinstance(rank, dict) and isinstance(rank.get("rank"), int):
+                said = rank.get("collective_counts")
+                values = said.values() if isinstance(said, dict) else ()
+                counts[rank["rank"]] = sum(v for v in values if isinstance(v, int))
+        if len(set(counts.values())) > 1:
+            most = max(counts.values())
+            found |= {rank for rank, count in counts.items() if count < most}
+    return tuple(sorted(found))

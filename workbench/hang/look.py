@@ -1,0 +1,153 @@
+"""All that was seen of each rank, joined over the snapshots: what the rules judge."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from workbench.hang import phases, waits
+from workbench.hang.records import Dump, Frame, Gpu, Phase, Process, Rank, WaitClass
+
+BUSY_GPU = 90.0
+# Below this a GPU holds no weights of a model that needs several of them.
+EMPTY_GPU_MIB = 4096.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RankLook:
+    """One rank: who it is, what it stands in, whether it moves.
+
+    Attributes
+    ----------
+    number
+        World number over all replicas.
+    frames
+        The thread of interest in the last snapshot, leaf first; () where no stack was seen.
+    same_stack
+        Whether the last two snapshots show the same stack; None with fewer than two stacks.
+    cpu, io
+        CPU seconds and bytes a second between the last two snapshots, None where not known.
+    moving
+        Whether it gets on; None where that is not known.
+    gone
+        How it died ("" for a rank that lives).
+    """
+
+    number: int
+    rank: Rank
+    host: str = ""
+    pid: int | None = None
+    process: Process | None = None
+    dump: Dump | None = None
+    frames: tuple[Frame, ...] = ()
+    wait: WaitClass = "UNKNOWN"
+    phase: Phase = "unknown"
+    same_stack: bool | None = None
+    looks: int = 0
+    cpu: float | None = None
+    io: float | None = None
+    moving: bool | None = None
+    gpu: Gpu | None = None
+    gone: str = ""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it is stopped by a signal or a tracer (state T)."""
+        return self.process is not None and (self.process.state or "") in ("T", "t")
+
+    @property
+    def seen(self) -> bool:
+        """Whether there is a stack of it."""
+        return bool(self.frames)
+
+    @property
+    def compilers(self) -> tuple[str, ...]:
+        """Its live compiler children."""
+        return self.process.compilers if self.process is not None else ()
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """Its path without lines, root first: ranks of one place do the same."""
+        return tuple(
+            waits.plain_name(f.function)
+            for f in reversed(self.frames)
+            if not waits.is_wrapper(f) and not f.module
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Look:
+    """One group of ranks that wait for each other, and all that bears on it.
+
+    Attributes
+    ----------
+    ranks
+        Those that were seen or are known to have died, by number.
+    expected
+        How many there should be; ``sure`` is False where that is only guessed from the titles.
+    absent
+        Numbers that should have been seen and were not.
+    snapshots
+        How many looks at least one APART were taken of the group's processes; `interval` lies between the
+        last two.
+    """
+
+    ranks: tuple[RankLook, ...]
+    expected: int
+    sure: bool
+    absent: tuple[int, ...] = ()
+    not_collected: tuple[int, ...] = ()
+    unnamed: int = 0
+    snapshots: int = 0
+    interval: float = 0.0
+    story: phases.Story = dataclasses.field(default_factory=phases.Story)
+    version: str = ""
+    arguments: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    given: frozenset[str] = frozenset()
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    gpus: tuple[Gpu, ...] = ()
+    port_open: bool | None = None
+    exits: Mapping[int, int] = dataclasses.field(default_factory=dict)
+    lock_holders: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    behind: tuple[int, ...] = ()
+    loose: tuple[Dump, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def alive(self) -> tuple[RankLook, ...]:
+        """The ranks that live."""
+        return tuple(rank for rank in self.ranks if not rank.gone)
+
+    @property
+    def dead(self) -> tuple[RankLook, ...]:
+        """The ranks that are known to have died."""
+        return tuple(rank for rank in self.ranks if rank.gone)
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """Numbers of the ranks that are dead or absent."""
+        return tuple(sorted({rank.number for rank in self.dead} | set(self.absent)))
+
+    @property
+    def complete(self) -> bool:
+        """Whether a stack of every rank of the group was seen."""
+        return (
+            not self.missing
+            and not self.not_collected
+            and len(self.alive) == self.expected
+            and all(rank.seen or rank.stopped for rank in self.alive)
+        )
+
+    @property
+    def twice(self) -> bool:
+        """Whether every living rank was looked at twice."""
+        return self.snapshots > 1 and all(rank.looks > 1 for rank in self.alive)
+
+    @property
+    def frozen(self) -> bool:
+        """Whether every living rank stands still over two looks."""
+        return bool(self.alive) and self.twice and all(rank.moving is False for rank in self.alive)
+
+    def of(self, *classes: WaitClass) -> tuple[RankLook, ...]:
+        """Return the living ranks that stand in one of the wait classes."""
+        return tuple(rank for rank in self.alive if rank.wait in classes)
