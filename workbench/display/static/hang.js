@@ -103,7 +103,7 @@ function ranksOf({ payload, glyphs, choice }) {
     const one = chosen.size === 1 && ranks.find((rank) => chosen.has(rank.rank));
     card.replaceChildren(...(one ? [aboutRank(one, payload, glyphs)] : groupsOf(payload, chosen, glyphs, choice)));
   });
-  return h("section", { "aria-label": "Ranks" }, h("h3", { class: "wb-h" }, "Ranks"), strip, chips, card);
+  return h("section", { "aria-label": "Ranks" }, h("h3", { class: "wb-h" }, "Ranks"), small ? [chips, card, strip] : [strip, chips, card]);
 }
 
 function byHost(ranks, tiles) {

@@ -77,11 +77,16 @@ export class StartUp {
     return track.ranks.length ? spell(union([track.ranks.map((rank) => [rank, rank])]), this.names) : "server";
   }
 
+  /** The name where room is short. */
+  shortName(track, name) {
+    return name.length > 12 && track.ranks.length > 1 ? plural(track.ranks.length, "rank") : name;
+  }
+
   trackOf(track, at) {
     const { start, end } = this.line;
     const name = this.nameOf(track);
     return h("div", { class: "wb-lane", "data-state": track.state },
-      h("button", { type: "button", class: "wb-link wb-lane-name", title: name, onclick: () => track.ranks.length && this.choice.toggle([...track.ranks]) }, sign(track.state, this.glyphs), h("span", {}, name)),
+      h("button", { type: "button", class: "wb-link wb-lane-name", title: name, onclick: () => track.ranks.length && this.choice.toggle([...track.ranks]) }, sign(track.state, this.glyphs), h("span", {}, this.shortName(track, name))),
       h("div", { class: "wb-track" },
         track.parts.map((part, n) => h("div", {
           class: `wb-phase${part.end === null ? " wb-open" : ""}${n % 2 ? " wb-odd-phase" : ""}`, title: told(part, start),
