@@ -269,7 +269,7 @@ def _text(value: object) -> str | None:
         return text[1:-1]
     if re.fullmatch(r"\[[\w\s.,'\"-]*\]", text):  # a list: the words that a command line would have
         return " ".join(re.sub(r"[\[\]'\",]", " ", text).split())
-    lowered = text.lower()
-    if lowered == "none":
+    if text == "None":  # the log's; `none` is a value: --grammar-backend none
         return None
+    lowered = text.lower()
     return lowered if lowered in (_TRUE, _FALSE) else text
