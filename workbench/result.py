@@ -208,6 +208,8 @@ def load(path: str | os.PathLike[str]) -> Result:
 
 def _import_kinds() -> None:
     """Import the rooms that define results, so that their schemas are known."""
+    import workbench.hang.diagnosis
+    import workbench.hang.ledger
     import workbench.keys.records  # noqa: F401
 
 

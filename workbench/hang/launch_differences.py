@@ -151,7 +151,7 @@ def differences(first: Launch, second: Launch) -> Differences:
         why = "" if name == "random-seed" and name in typed else _no_effect(kind, name, left, right)
         if why:
             harmless.append(dataclasses.replace(change, why=why))
-        elif kind == "flag" and mixed and name not in typed:
+        elif kind == "flag" and mixed and (name not in typed or not (before and after)):
             unsure.append(change)
         else:
             changed.append(change)
