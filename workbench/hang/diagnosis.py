@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from workbench.hang.records import Phase, State, WaitClass
@@ -173,3 +175,9 @@ class HangDiagnosis(Result):
         from workbench.hang.view import payload
 
         return payload(self, limit)
+
+    def to_speedscope(self, path: str | os.PathLike[str]) -> Path:
+        """Write the merged stacks as a file for https://www.speedscope.app, a profile a snapshot."""
+        from workbench.hang.speedscope import write
+
+        return write(self, path)

@@ -27,6 +27,7 @@ LONGEST_FRAME = 400  # a native C++ name may be as long as a page
 PREVIEW_WIDTH = 100
 _BAR = 20
 _LABEL = 16
+_ROOMY = 76  # columns that a line with a bar needs
 
 
 def text(diagnosis: HangDiagnosis, width: int | None = None) -> str:
@@ -63,8 +64,7 @@ def _ranks(page: lines.Page, diagnosis: HangDiagnosis) -> None:
         return
     seen = sum(rank.frame is not None for rank in diagnosis.ranks)
     folded = sum(rank.folded for rank in diagnosis.ranks)
-    also = f", {lines.plural(folded, 'bystander thread')} folded" if folded else ""
-    page.heading(f"Ranks: stacks of {seen} of {len(diagnosis.ranks)}{also}")
+    page.heading(f"Ranks: stacks of {seen} of {len(diagnosis.ranks)}")
     groups = words.alike(diagnosis.ranks)
     for group in groups[:SHOWN_RANKS]:
         first = group[0]
@@ -80,6 +80,8 @@ def _ranks(page: lines.Page, diagnosis: HangDiagnosis) -> None:
     if len(groups) > SHOWN_RANKS:
         left = sum(map(len, groups[SHOWN_RANKS:]))
         page.prose(f"… and {left} more ranks (to_html shows all)")
+    if folded:
+        page.prose(f"{lines.plural(folded, 'bystander thread')} folded")
 
 
 def _evidence(page: lines.Page, diagnosis: HangDiagnosis) -> None:
@@ -102,7 +104,7 @@ def _tree(page: lines.Page, diagnosis: HangDiagnosis) -> None:
     shown = list(words.branches(diagnosis.tree))
     if not shown:
         return
-    page.heading("Merged stacks, root first: has | lacks")
+    page.heading("Merged stacks: has | lacks")
     labels = [
         f"{words.spans(b.has)} | {words.spans(b.lacks)}" if b.lacks else words.spans(b.has)
         for b in shown[:SHOWN_BRANCHES]
@@ -111,7 +113,7 @@ def _tree(page: lines.Page, diagnosis: HangDiagnosis) -> None:
     wide = max(map(lines.cells, labels))
     for branch, label in zip(shown, labels, strict=False):
         sign = "~" if branch.moving else " "
-        lead = f"  {label.ljust(wide)} {sign}" + "  " * min(branch.depth, 12)
+        lead = f"  {label.ljust(wide)} {sign}" + "  " * min(branch.depth, page.width // 10)
         chain = _chain(branch.frames, page.unicode)
         if branch.ends:
             chain += f"; here {words.spans(branch.ends)} ends"
@@ -154,7 +156,10 @@ def _timeline(page: lines.Page, diagnosis: HangDiagnosis) -> None:
         sign = lines.paint(lines.glyph(state, page.unicode), state, page.colour)
         name = lines.middle(clean(label), _LABEL).ljust(_LABEL)
         since = f"+{words.duration(begin - start)}".rjust(9)
-        page.out.append(f"  {sign} {name} {since}  {bar}  {took}")
+        if page.width < _ROOMY:
+            page.prose(f"{name.strip()} {since.strip()}: {took}", f"  {sign} ")
+        else:
+            page.out.append(f"  {sign} {name} {since}  {bar}  {took}")
     if diagnosis.silent_for is not None and diagnosis.silent_for > 0:
         page.prose(f"then the log is silent for {words.duration(diagnosis.silent_for)}")
 
@@ -218,6 +223,8 @@ def _cuts(diagnosis: HangDiagnosis) -> Iterator[_Cut]:
 def _data(diagnosis: HangDiagnosis, cut: _Cut) -> dict[str, Any]:
     frames = _Table()
     tree = _forest(diagnosis, cut.depth, frames)
+    kept = [rank for group in words.alike(diagnosis.ranks) for rank in group][: cut.ranks]
+    kept.sort(key=lambda rank: rank.rank)
     return {
         "schema": diagnosis.schema,
         "title": diagnosis.title,
@@ -230,14 +237,14 @@ def _data(diagnosis: HangDiagnosis, cut: _Cut) -> dict[str, Any]:
         "unknowns": list(diagnosis.unknowns),
         "times": list(diagnosis.times),
         "groups": [_group(group) for group in words.alike(diagnosis.ranks)[:SHOWN_GROUPS]],
-        "ranks": [_rank(rank, frames) for rank in diagnosis.ranks[: cut.ranks]],
+        "ranks": [_rank(rank, frames) for rank in kept],
         "tree": tree,
-        "timeline": _start_up(diagnosis),
+        "timeline": _start_up(diagnosis, {rank.rank for rank in kept}),
         "threads": [_thread(thread, frames) for thread in cut.threads],
         "left_out": {
             "threads": len(diagnosis.threads) - len(cut.threads),
             "nodes": sum(1 for _ in walk(diagnosis.tree)) - len(tree["nodes"]),
-            "ranks": len(diagnosis.ranks[cut.ranks :]),
+            "ranks": len(diagnosis.ranks) - len(kept),
         },
         "frames": frames.rows,
     }
@@ -305,7 +312,7 @@ def _forest(diagnosis: HangDiagnosis, deepest: int, frames: _Table) -> dict[str,
     return {"nodes": nodes, "sets": [[words.ranges(one) for one in many] for many in sets]}
 
 
-def _start_up(diagnosis: HangDiagnosis) -> dict[str, Any] | None:
+def _start_up(diagnosis: HangDiagnosis, kept: set[int]) -> dict[str, Any] | None:
     known = [span for span in diagnosis.timeline if span.begin is not None]
     if not known:
         return None
@@ -313,7 +320,11 @@ def _start_up(diagnosis: HangDiagnosis) -> dict[str, Any] | None:
         "start": min(span.begin for span in known if span.begin is not None),
         "end": words.end_of(diagnosis, known),
         "silent_for": diagnosis.silent_for,
-        "spans": [[s.rank, s.phase, s.label or s.phase, s.begin, s.end] for s in known],
+        "spans": [
+            [s.rank, s.phase, s.label or s.phase, s.begin, s.end]
+            for s in known
+            if s.rank in kept or s.rank is None or len(kept) == len(diagnosis.ranks)
+        ],
     }
 
 
