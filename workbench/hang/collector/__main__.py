@@ -25,6 +25,9 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--native", action="store_true", help="native frames, too")
     parser.add_argument("--log", help="the server's log, if it is not found by itself")
     parser.add_argument("--py-spy", help="the program py-spy, if it is not on the PATH")
+    parser.add_argument(
+        "--salt", help="a word that hosts collected for one case share (their job's id)"
+    )
     given = parser.parse_args(words)
     if given.snapshots < 1 or given.interval < 0:
         parser.error("--snapshots must be at least 1, --interval at least 0")
@@ -35,6 +38,7 @@ def main(words: list[str] | None = None) -> int:
         native=given.native,
         log=given.log,
         py_spy=given.py_spy,
+        salt=given.salt,
         say=_say,
     )
     try:

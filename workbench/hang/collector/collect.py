@@ -13,10 +13,12 @@ from collections.abc import Callable
 from typing import IO, Any
 
 from workbench.evidence.casefile import CaseWriter
-from workbench.hang.collector import gpus, logs, private, proc, pyspy, ras, servers
+from workbench.evidence.redact import Redactor
+from workbench.hang.collector import gpus, logs, proc, pyspy, ras, servers
 
 _DEFAULT_PORT = 30000
 _VERSION = re.compile(r"^sglang-(\d[\w.+!-]*)\.dist-info$")
+_HOME = re.compile(rb"/(?:home|Users)/")
 _LISTEN = "0A"
 
 
@@ -38,6 +40,9 @@ class Plan:
         The program, if it is not on the PATH.
     read_gpus
         Returns a case's ``gpus.json``, or None and why there is none.
+    salt
+        What pseudonyms are made with: hosts that are collected for one case share it. By default this
+        host's boot id, so that two collections of one host are known to be of one.
     say, wait
         Called with what is done now, and with the seconds to wait.
     """
@@ -52,6 +57,7 @@ class Plan:
     read_gpus: Callable[[], tuple[dict[str, Any] | None, str]] = gpus.read
     say: Callable[[str], None] = lambda text: None
     wait: Callable[[float], None] = time.sleep
+    salt: str | None = None
     tool: str = "workbench-collect"
 
 
@@ -92,7 +98,9 @@ class _Collector:
         self.files: list[logs.LogFile] = []
         self.no_log = ""
         self.version = ""
-        host = private.pseudonym()
+        name = socket.gethostname()
+        self.redact = Redactor(plan.salt or f"{_boot_id()} {name}", (name,))
+        host = self.redact.host(name)
         self.case = CaseWriter(
             out,
             host,
@@ -139,10 +147,8 @@ class _Collector:
         pids = self.members(processes)
         self.seen.update({pid: processes[pid].started for pid in pids})
         records, dumped = self.facts(pids, processes)
-        readings: list[Any] = []
-        reader = threading.Thread(
-            target=lambda: readings.append(self.plan.read_gpus()), daemon=True
-        )
+        readings: dict[str, Any] = {}
+        reader = threading.Thread(target=self.read, args=(readings,), daemon=True)
         reader.start()
         self.plan.say(f"snapshot {number}: stacks of {len(dumped)} processes")
         interrupted = None
@@ -152,11 +158,11 @@ class _Collector:
                 schedulers = [pid for pid in dumped if records[pid]["role"] == "scheduler"]
                 self.plan.say(f"snapshot {number}: native stacks of {len(schedulers)} processes")
                 self.stacks(number, records, schedulers, "native", native=True)
-            reader.join(2 * gpus.TIMEOUT + 1)
+            reader.join(2 * gpus.TIMEOUT + ras.TIMEOUT + 1)
         except KeyboardInterrupt as error:
             interrupted = error
         folder = self.case.add_snapshot(number, at, list(records.values()))
-        self.gpus(folder, readings)
+        self.add_readings(folder, readings)
         if not self.files:
             self.files, self.no_log = logs.find(pids, self.roots, processes)
         self.result.snapshots += 1
@@ -178,10 +184,10 @@ class _Collector:
                 continue  # it ended while we looked
             record["role"] = role
             if "argv" in record:
-                record["argv"] = private.arguments(record["argv"])
+                record["argv"] = self.redact.arguments(record["argv"])
                 record["cmd"] = " ".join(record["argv"])[:2000] or record["cmd"]
             if wanted:
-                record["environment"] = private.environment(proc.environment(pid))
+                record["environment"] = self.redact.environment(proc.environment(pid))
             records[pid] = record
             if wanted and (role != "other" or self.is_python(pid)):
                 dumped.append(pid)
@@ -214,7 +220,7 @@ class _Collector:
                     f"process {pid} stayed stopped when py-spy was killed, and was let run on"
                 )
             if one.data is not None:
-                self.case.add(f"snapshot-{number}/{name}-{pid}.json", one.data)
+                self.case.add(f"snapshot-{number}/{name}-{pid}.json", self.without_names(one.data))
                 self.result.stacks += not native
                 self.version = self.version or _version_by_frames(pid, one.data)
         refusals = {one.record.get("refusal") for one in taken.values() if one.data is None}
@@ -225,18 +231,36 @@ class _Collector:
         if interrupted is not None:
             raise interrupted
 
-    def gpus(self, folder: str, readings: list[Any]) -> None:
-        """Add the readings of the GPUs, or why there are none."""
-        if not readings:
-            self.note("the GPUs were not read: the driver did not answer in time")
-            return
-        reading, why = readings[0]
+    def without_names(self, dump: bytes) -> bytes:
+        """Return a dump without names of people in its paths; most have none, and that is seen fast."""
+        if not _HOME.search(dump):
+            return dump
+        return self.redact.text(dump.decode("utf-8", "surrogateescape")).encode(
+            "utf-8", "surrogateescape"
+        )
+
+    def read(self, readings: dict[str, Any]) -> None:
+        """Read the GPUs and ask NCCL, beside the dumps: either may wait for a driver or a peer."""
+        readings["gpus"] = self.plan.read_gpus()
+        readings["ras"] = self.ask_nccl()
+
+    def add_readings(self, folder: str, readings: dict[str, Any]) -> None:
+        """Add the readings of the GPUs and NCCL's answer, or why there are none."""
+        gpu, why = readings.get("gpus") or (
+            None,
+            "the GPUs were not read: the driver did not answer",
+        )
         self.note(why)
-        if reading is not None:
-            self.case.add_json(f"{folder}/gpus.json", reading)
+        if gpu is not None:
+            self.case.add_json(f"{folder}/gpus.json", gpu)
+        answer, why = readings.get("ras") or (None, "")
+        self.note(why)
+        if answer is not None:
+            name = "ras.json" if ras.is_json(answer) else "ras.txt"
+            self.case.add(f"{folder}/{name}", self.redact.text(answer.decode("utf-8", "replace")))
 
     def finish(self) -> None:
-        """Add the log, NCCL's own report, the port and the version; close the case."""
+        """Add the log, the port and the version; close the case."""
         self.plan.say("reading the log")
         if self.plan.log is not None:
             pids = tuple(pid for file in self.files for pid in file.pids)
@@ -244,12 +268,11 @@ class _Collector:
             self.files = [logs.LogFile(name, self.plan.log, pids)]
         for file in self.files:
             try:
-                self.case.add_log(file.name, file.path, file.pids, private.text)
+                self.case.add_log(file.name, file.path, file.pids, self.redact.text)
             except OSError as error:
                 self.note(f"the log {file.name} could not be read: {error.strerror}")
         if not self.files:
             self.note(self.no_log)
-        self.ras()
         self.case.manifest.update(
             version=self.version or _version_by_interpreter(self.roots[0]),
             port_open=port_open(self.roots[0], self.argv),
@@ -257,23 +280,15 @@ class _Collector:
         )
         self.case.close()
 
-    def ras(self) -> None:
-        """Ask NCCL, where a rank on this host and in this network has a GPU."""
-        pids = [pid for pid in self.seen if _uses_nccl(pid)]
+    def ask_nccl(self) -> tuple[bytes | None, str]:
+        """Ask NCCL, where a rank on this host and in this network uses it."""
+        pids = [pid for pid in self.seen if "libnccl" in proc.read(pid, "maps")]
         mine = proc.namespace("self", "net")
         if not pids:
-            return
+            return None, ""
         if any(proc.namespace(pid, "net") not in ("", mine) for pid in pids):
-            self.note("NCCL RAS was not asked: the server has a network of its own (a container)")
-            return
-        self.plan.say("asking NCCL RAS")
-        answer, why = ras.ask(proc.environment(self.roots[0]))
-        if answer is None:
-            self.note(why)
-        elif ras.is_json(answer):
-            self.case.add("ras.json", private.text(answer.decode("utf-8", "replace")))
-        else:
-            self.case.add("ras.txt", private.text(answer.decode("utf-8", "replace")))
+            return None, "NCCL RAS was not asked: the server has a network of its own (a container)"
+        return ras.ask(proc.environment(self.roots[0]))
 
 
 def port_open(root: int, argv: list[str]) -> bool | None:
@@ -304,10 +319,6 @@ def _connects(port: int) -> bool | None:
         return False
     except OSError:
         return None
-
-
-def _uses_nccl(pid: int) -> bool:
-    return "libnccl" in proc.read(pid, "maps")
 
 
 def _version_by_frames(pid: int, dump: bytes) -> str:
@@ -341,6 +352,14 @@ def _version_in(pid: int, folder: str) -> str:
             if match:
                 return match.group(1)
     return ""
+
+
+def _boot_id() -> str:
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
 
 
 def _utc_offset() -> int:

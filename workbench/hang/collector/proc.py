@@ -218,10 +218,19 @@ def _threads(pid: int) -> dict[str, Any]:
 
 
 def _io(pid: int) -> dict[str, int]:
-    """Return the bytes that went through read and write calls (page cache included)."""
-    found = {}
+    """Return bytes read and written, as counters that rise while a process reads or writes.
+
+    What goes through calls (also out of the page cache) and what a disk gives (also to mapped files) are
+    added: either alone misses a way in which weights are loaded.
+    """
+    counts = {}
     for line in read(pid, "io").splitlines():
         name, _, value = line.partition(":")
-        if name in ("rchar", "wchar") and value.strip().isdigit():
-            found[{"rchar": "read_bytes", "wchar": "written_bytes"}[name]] = int(value)
-    return found
+        if value.strip().isdigit():
+            counts[name] = int(value)
+    if not counts:
+        return {}
+    return {
+        "read_bytes": counts.get("rchar", 0) + counts.get("read_bytes", 0),
+        "written_bytes": counts.get("wchar", 0) + counts.get("write_bytes", 0),
+    }

@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from typing import Any
 
 PORT = 28028
+TIMEOUT = 4.0
 MOST_BYTES = 16 << 20
 
 
 def ask(
-    environment: Mapping[str, str] | None = None, timeout: float = 8.0
+    environment: Mapping[str, str] | None = None, timeout: float = TIMEOUT
 ) -> tuple[bytes | None, str]:
     """Return RAS's answer as it came (JSON, or text of an older NCCL), or None and why.
 
