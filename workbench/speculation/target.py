@@ -1,0 +1,313 @@
+"""A Llama-like target in plain PyTorch, with an engine's rounding: Llama, Mistral, Qwen2 and Qwen3."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import WorkbenchError, shown
+from workbench.speculation.features import (
+    Branches,
+    Choices,
+    TargetTrace,
+    Tokens,
+    choices_of,
+    join_choices,
+    pad,
+)
+from workbench.speculation.layers import (
+    Numerics,
+    add_norm,
+    attend,
+    bias_of,
+    causal_bias,
+    gated,
+    heads_of,
+    linear,
+    rms_norm,
+)
+from workbench.speculation.rope import attention_scale, rope_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from workbench.checkpoint.open import Checkpoint
+
+KINDS = ("llama", "mistral", "qwen2", "qwen3")
+_ROWS = 32  # requests at a time
+Attention = Any
+
+
+class LlamaTarget:
+    """A dense decoder of Llama's kind.
+
+    Parameters
+    ----------
+    weights
+        By Hugging Face's names, any float type; kept as float32.
+    config
+        The flat config.json.
+    numerics
+        Where results are rounded: ``bfloat16`` computes as an engine does that serves in it.
+    """
+
+    def __init__(
+        self,
+        weights: Mapping[str, Tensor],
+        config: Mapping[str, Any],
+        numerics: Numerics | None = None,
+        device: str = "cpu",
+    ) -> None:
+        self.weights = {name: value.to(device).float() for name, value in weights.items()}
+        self.numerics = numerics or Numerics()
+        self.device = device
+        self.layers = int(config["num_hidden_layers"])
+        self.hidden = int(config["hidden_size"])
+        self.vocabulary = int(config["vocab_size"])
+        self.model_type = str(config.get("model_type", "llama"))
+        heads = int(config["num_attention_heads"])
+        self.head_dim = int(config.get("head_dim") or self.hidden // heads)
+        self.epsilon = float(config.get("rms_norm_eps", 1e-6))
+        self.rope = rope_of(config, self.head_dim)
+        self.scale = attention_scale(config, self.head_dim)
+        self.tied = bool(config.get("tie_word_embeddings"))
+
+    @classmethod
+    def read(
+        cls, checkpoint: Checkpoint, numerics: Numerics | None = None, device: str = "cpu"
+    ) -> LlamaTarget:
+        """Read a checkpoint.
+
+        Raises
+        ------
+        WorkbenchError
+            Its model type is not one of `KINDS`; `HuggingFaceTarget` runs the others.
+        """
+        config = checkpoint.config
+        if config.model_type not in KINDS or checkpoint.quantization.groups:
+            raise WorkbenchError(
+                f"a target of type {shown(config.model_type)} is not run here",
+                why=f"plain PyTorch covers {', '.join(KINDS)}, not quantised",
+                next_step="Load it with transformers and give the model.",
+            )
+        weights = {name: checkpoint.tensor(name) for name in checkpoint.names}
+        return cls(weights, config.text, numerics, device)
+
+    @property
+    def embedding(self) -> Tensor:
+        """Embeddings [vocabulary, hidden]."""
+        return self.weights["model.embed_tokens.weight"]
+
+    @property
+    def head(self) -> Tensor:
+        """Output weights [vocabulary, hidden]."""
+        return self.embedding if self.tied else self.weights["lm_head.weight"]
+
+    def logits(self, final: Tensor) -> Tensor:
+        """Return logits of features after the final norm."""
+        return linear(final, self.head, None, self.numerics)
+
+    def forward(
+        self, tokens: Tensor, positions: Tensor, attention: Attention
+    ) -> tuple[list[Tensor], Tensor]:
+        """Return the input of every layer, and the last features after the final norm.
+
+        Parameters
+        ----------
+        tokens, positions
+            [batch, slots].
+        attention
+            (layer, queries, keys, values) → outputs, all [batch, slots, heads, head_dim].
+        """
+        n, w, e = self.numerics, self.weights, self.epsilon
+        x: Tensor | None = None
+        residual, inputs = self.embedding[tokens], []
+        for layer in range(self.layers):
+            name = f"model.layers.{layer}."
+            norm = w[f"{name}input_layernorm.weight"]
+            if x is None:
+                y = rms_norm(residual, norm, e, n)
+            else:
+                y, residual = add_norm(x, residual, norm, e, n)
+            inputs.append(residual)
+            out = attention(layer, *self._heads(name, y, positions)).flatten(2)
+            x = linear(
+                out,
+                w[f"{name}self_attn.o_proj.weight"],
+                w.get(f"{name}self_attn.o_proj.bias"),
+                n,
+            )
+            norm = w[f"{name}post_attention_layernorm.weight"]
+            y, residual = add_norm(x, residual, norm, e, n)
+            parts = (w[f"{name}mlp.gate_proj.weight"], w[f"{name}mlp.up_proj.weight"])
+            x = gated(y, (*parts, w[f"{name}mlp.down_proj.weight"]), n)
+        assert x is not None
+        final, residual = add_norm(x, residual, w["model.norm.weight"], e, n)
+        return [*inputs, residual], final
+
+    def _heads(self, name: str, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        w, n = self.weights, self.numerics
+        q, k, v = (
+            heads_of(
+                linear(
+                    x,
+                    w[f"{name}self_attn.{p}_proj.weight"],
+                    w.get(f"{name}self_attn.{p}_proj.bias"),
+                    n,
+                ),
+                self.head_dim,
+            )
+            for p in ("q", "k", "v")
+        )
+        if f"{name}self_attn.q_norm.weight" in w:
+            q = rms_norm(q, w[f"{name}self_attn.q_norm.weight"], self.epsilon, n)
+            k = rms_norm(k, w[f"{name}self_attn.k_norm.weight"], self.epsilon, n)
+        places = positions[..., None]
+        return self.rope.turn(q, places, n), self.rope.turn(k, places, n), v
+
+    def trace(
+        self,
+        sequences: Sequence[Tokens],
+        prompts: Sequence[int],
+        keep: Sequence[int] | None = None,
+    ) -> TargetTrace:
+        """Run once over all sequences.
+
+        Parameters
+        ----------
+        sequences
+            Prompt and answer of each request, as token ids.
+        prompts
+            How many of them are the prompt's.
+        keep
+            Layers whose input is kept; None: all of them.
+        """
+        import torch
+
+        tokens, lengths = pad(sequences, self.device)
+        wanted = range(self.layers + 1) if keep is None else keep
+        kept: dict[int, list[Tensor]] = {k: [] for k in wanted}
+        finals, choices, caches = [], [], []
+        for start in range(0, len(tokens), _ROWS):
+            rows = slice(start, start + _ROWS)
+            inputs, final, cache = self._pass(tokens[rows], lengths[rows])
+            for k, parts in kept.items():
+                parts.append(inputs[k])
+            finals.append(final)
+            choices.append(choices_of(self.logits(final)))
+            caches.append(cache)
+        joined = tuple(
+            (torch.cat([c[layer][0] for c in caches]), torch.cat([c[layer][1] for c in caches]))
+            for layer in range(self.layers)
+        )
+        return TargetTrace(
+            tokens,
+            lengths,
+            torch.tensor(list(prompts), device=self.device),
+            {k: torch.cat(parts) for k, parts in kept.items()},
+            torch.cat(finals),
+            join_choices(choices),
+            self,
+            joined,
+        )
+
+    def _pass(
+        self, tokens: Tensor, lengths: Tensor
+    ) -> tuple[list[Tensor], Tensor, list[tuple[Tensor, Tensor]]]:
+        import torch
+
+        bias = causal_bias(tokens.shape[1], lengths)
+        cache: list[tuple[Tensor, Tensor]] = []
+
+        def attention(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            cache.append((k, v))
+            return attend(q, (k, v, bias), None, self.scale, self.numerics)
+
+        positions = torch.arange(tokens.shape[1], device=self.device).expand_as(tokens)
+        inputs, final = self.forward(tokens, positions, attention)
+        return inputs, final, cache
+
+    def branches(
+        self,
+        trace: TargetTrace,
+        requests: Tensor,
+        known: Tensor,
+        tokens: Tensor,
+        parents: Tensor,
+        keep: Sequence[int] | None,
+    ) -> Branches:
+        """Run over drafted tokens; see `Target.branches`."""
+        import torch
+
+        seen, depth = ancestry(parents)
+        places = torch.arange(trace.tokens.shape[1], device=self.device)
+        positions = known[:, None] + depth - 1
+        features, choices = [], []
+        for start in range(0, len(tokens), 16 * _ROWS):
+            rows = slice(start, start + 16 * _ROWS)
+            at = requests[rows]
+            before = (places[None, :] < known[rows, None])[:, None].expand(-1, tokens.shape[1], -1)
+            past, own = bias_of(before), bias_of(seen[rows])
+
+            def attention(
+                layer: int, q: Tensor, k: Tensor, v: Tensor, at: Tensor = at,
+                past: Tensor = past, own: Tensor = own,
+            ) -> Tensor:  # fmt: skip
+                keys, values = trace.cache[layer]
+                both = (torch.cat([keys[at], k], 1), torch.cat([values[at], v], 1))
+                bias = torch.cat([past, own], -1)
+                return attend(q, (*both, bias), None, self.scale, self.numerics)
+
+            inputs, final = self.forward(tokens[rows], positions[rows], attention)
+            features.append(final if keep is None else torch.cat([inputs[k] for k in keep], dim=-1))
+            choices.append(choices_of(self.logits(final)))
+        return Branches(torch.cat(features), join_choices(choices))
+
+    def greedy(self, prompts: Sequence[Tokens], new_tokens: int) -> list[list[int]]:
+        """Return greedy continuations of `prompts`, each `new_tokens` long."""
+        return greedy_by_trace(self, prompts, new_tokens)
+
+
+def ancestry(parents: Tensor) -> tuple[Tensor, Tensor]:
+    """Return which nodes each node sees, [n, m, m], and their depths [n, m], 1 for a child of the root."""
+    import torch
+
+    count = parents.shape[1]
+    seen = torch.eye(count, dtype=torch.bool, device=parents.device).repeat(len(parents), 1, 1)
+    depth = torch.ones_like(parents)
+    rows = torch.arange(len(parents), device=parents.device)
+    for node in range(count):
+        parent = parents[:, node].clamp(min=0)
+        has = parents[:, node] >= 0
+        seen[:, node] |= seen[rows, parent] & has[:, None]
+        depth[:, node] = torch.where(has, depth[rows, parent] + 1, 1)
+    return seen, depth
+
+
+def greedy_by_trace(target: Any, prompts: Sequence[Tokens], new_tokens: int) -> list[list[int]]:
+    """Continue each prompt greedily, one token at a time, with keys and values kept."""
+    import torch
+
+    out: list[list[int]] = []
+    for start in range(0, len(prompts), _ROWS):
+        rows = [list(prompt) for prompt in prompts[start : start + _ROWS]]
+        answers: list[list[int]] = [[] for _ in rows]
+        trace = target.trace(rows, [len(r) for r in rows], keep=())
+        lengths = trace.lengths
+        last = torch.arange(len(rows), device=lengths.device), lengths - 1
+        best = trace.choices.best[last]
+        drafted = best[:, None]
+        for _ in range(new_tokens):
+            for answer, token in zip(answers, best.tolist(), strict=True):
+                answer.append(token)
+            if len(answers[0]) == new_tokens:
+                break
+            parents = torch.arange(drafted.shape[1], device=lengths.device) - 1
+            found: Choices = target.branches(
+                trace, torch.arange(len(rows), device=lengths.device), lengths, drafted,
+                parents.expand_as(drafted), None,
+            ).choices  # fmt: skip
+            best = found.best[:, -1]
+            drafted = torch.cat([drafted, best[:, None]], dim=1)
+        out += answers
+    return out
