@@ -22,6 +22,15 @@ STANDINGS = (
 """How a rank may stand, the ones to look at first."""
 
 WORDS = {"not_seen": "not seen", "not_collected": "not collected"}
+PROCESS_STATES = {
+    "S": "asleep",
+    "R": "running",
+    "D": "in I/O",
+    "T": "stopped (T)",
+    "t": "traced (t)",
+    "Z": "zombie",
+    "I": "idle",
+}
 _NUMBERED = re.compile(r"([A-Z]+)(\d+)")
 
 
@@ -69,11 +78,11 @@ def signs_of_life(group: Sequence[RankSeen]) -> list[str]:
     if first.moving is not None:
         said.append("moving" if first.moving else "frozen")
     if first.state:
-        said.append(first.state)
-    for name, unit in (("gpu_utilisation", "%"), ("gpu_watts", "W")):
+        said.append(PROCESS_STATES.get(first.state, first.state))
+    for name, before, unit in (("gpu_utilisation", "GPU ", "%"), ("gpu_watts", "", "W")):
         values = [v for v in (getattr(rank, name) for rank in group) if v is not None]
         if values:
-            said.append(f"{_between(min(values), max(values))} {unit}")
+            said.append(f"{before}{_between(min(values), max(values))} {unit}")
     return said
 
 
