@@ -1,0 +1,88 @@
+"""What is known of a tensor beside its values."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from math import prod
+from typing import TYPE_CHECKING
+
+from workbench.weights.structure import SMALLEST_SIDE
+
+if TYPE_CHECKING:
+    from workbench.checkpoint.config import Config
+
+BUDGET = 1 << 24
+"""Elements that the spectrum of one matrix may read."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Context:
+    """What stands beside a tensor's values.
+
+    Attributes
+    ----------
+    initializer_range, layers
+        Of the config, None where it does not say.
+    fan_in
+        Columns of the matrix that a bias belongs to, None where that is not known.
+    is_stack
+        Whether a tensor of three dimensions is a stack of matrices (experts), not a convolution.
+    budget
+        Elements that the spectrum may read.
+    """
+
+    initializer_range: float | None = None
+    layers: int | None = None
+    fan_in: int | None = None
+    is_stack: bool = False
+    budget: int = BUDGET
+
+
+def context_of(
+    name: str,
+    shape: tuple[int, ...],
+    config: Config | None = None,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    budget: int = BUDGET,
+) -> Context:
+    """Return what the config and the names of the other tensors say about one.
+
+    Parameters
+    ----------
+    name, shape
+        Of the tensor.
+    config
+        The model's config.
+    shapes
+        Shapes of the other tensors by name: a bias is judged by its matrix.
+    budget
+        Elements that the spectrum may read; less for a sampled scan.
+
+    Returns
+    -------
+    Context
+    """
+    beside = (
+        (shapes or {}).get(name.removesuffix("bias") + "weight") if name.endswith("bias") else None
+    )
+    return Context(
+        initializer_range=_number(config, "initializer_range"),
+        layers=int(_number(config, "num_hidden_layers") or 0) or None,
+        fan_in=prod(beside[1:]) if beside and len(beside) > 1 else None,
+        is_stack=_is_stack(name, shape),
+        budget=budget,
+    )
+
+
+def _number(config: Config | None, name: str) -> float | None:
+    value = config.get(name) if config else None
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return float(value) if 0 < value < 1e6 else None
+
+
+def _is_stack(name: str, shape: tuple[int, ...]) -> bool:
+    if len(shape) != 3 or shape[0] < 2 or min(shape[1:]) < SMALLEST_SIDE:
+        return False
+    return "expert" in name or "conv" not in name

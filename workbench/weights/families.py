@@ -1,0 +1,110 @@
+"""The laws that weights are drawn from before training, and the formulas for their scale."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+
+from workbench.weights.records import Family, Measure
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Law:
+    """A law of independent entries: its excess kurtosis, and n times the variance of a sample's kurtosis."""
+
+    family: Family
+    text: str
+    kurtosis: float
+    spread: float
+
+
+# The spread is m8 - 4 m4 m6 + 4 m4^3 - m4^2 of the standardised moments.
+NORMAL = Law("normal", "normal", 0.0, 24.0)
+UNIFORM = Law("uniform", "uniform", -1.2, 1.317)
+TRUNCATED = Law("truncated", "normal cut off at 2 σ", -0.6345, 3.848)
+# OLMo's and others' init. In most tensors it looks normal to a Kolmogorov-Smirnov test.
+TRUNCATED_3 = Law("truncated", "normal cut off at 3 σ", -0.1711, 10.63)
+LAWS = (NORMAL, UNIFORM, TRUNCATED, TRUNCATED_3)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Fit:
+    """The law that the values follow best.
+
+    ``kurtosis_z`` and ``ks`` are the distances to it; ``fits`` whether either test lets it pass.
+    """
+
+    law: Law
+    kurtosis_z: float
+    ks: float | None
+    fits: bool
+
+
+# What the rounding of a format does to the kurtosis of an init, at most (benchmarks/weights_accuracy).
+_ROUNDING, _ROUNDING_8_BITS, _ROUNDING_4_BITS = 0.02, 0.06, 0.3
+_KURTOSIS_Z = 6.0
+_KS = 2.2
+
+
+def is_rounded(measure: Measure) -> bool:
+    """Say whether the values have a few bits only: from a quantised layout, or 8-bit floats."""
+    return bool(measure.layout) or measure.dtype.startswith("F8")
+
+
+def rounding(layout: str, dtype: str) -> float:
+    """Return by how much the format of the values may move the kurtosis of an init."""
+    text = (layout or dtype).lower().replace("f8_", "fp8")
+    if "fp8" in text or text == "int8":
+        return _ROUNDING_8_BITS
+    return _ROUNDING_4_BITS if layout else _ROUNDING
+
+
+def fit(measure: Measure) -> Fit:
+    """Return the law that the values follow best, by their kurtosis and the Kolmogorov-Smirnov distances."""
+    slack = rounding(measure.layout, measure.dtype)
+    count = max(measure.seen, 1)
+
+    def far(law: Law) -> float:
+        off = measure.kurtosis - law.kurtosis
+        return math.copysign(max(abs(off) - slack, 0.0), off) / math.sqrt(law.spread / count)
+
+    if measure.ks is None or is_rounded(measure):
+        best = min(LAWS[:3], key=lambda law: abs(measure.kurtosis - law.kurtosis))
+        return Fit(best, far(best), None, abs(far(best)) < _KURTOSIS_Z)
+    by_ks = min(zip(LAWS, measure.ks, strict=False), key=lambda pair: pair[1])
+    limit = _KS + measure.rank_error * math.sqrt(count)
+    if by_ks[1] < limit:
+        return Fit(by_ks[0], far(by_ks[0]), by_ks[1], True)
+    best = min(LAWS, key=lambda law: abs(far(law)))
+    return Fit(best, far(best), by_ks[1], abs(far(best)) < _KURTOSIS_Z)
+
+
+def formulas(
+    rows: int, columns: int, initializer_range: float | None, layers: int | None
+) -> Iterator[tuple[str, float]]:
+    """Yield the known formulas for the standard deviation of an init of that shape, and their values."""
+    if initializer_range:
+        yield f"initializer_range = {initializer_range:g}", initializer_range
+        if layers:
+            yield "initializer_range / √(2 layers)", initializer_range / math.sqrt(2 * layers)
+    yield "1/√(3 fan_in), the default of PyTorch's Linear and Conv", 1 / math.sqrt(3 * columns)
+    yield "1/√fan_in", 1 / math.sqrt(columns)
+    yield "√(2/fan_in) (He)", math.sqrt(2 / columns)
+    yield "√(2/(fan_in + fan_out)) (Xavier)", math.sqrt(2 / (rows + columns))
+    yield "0.02", 0.02
+    if layers:
+        yield "0.02/√(2 layers)", 0.02 / math.sqrt(2 * layers)
+    yield "1, the default of PyTorch's Embedding", 1.0
+
+
+def known_scale(
+    measure: Measure, rows: int, columns: int, initializer_range: float | None, layers: int | None
+) -> str:
+    """Return the first formula that gives the standard deviation of the values, or ""."""
+    error = 3 * math.sqrt((measure.kurtosis + 2) / (4 * max(measure.seen, 1)))
+    error += 0.03 if measure.layout else 0.003
+    for text, sigma in formulas(rows, columns, initializer_range, layers):
+        if abs(measure.std / sigma - 1) < error:
+            return text
+    return ""

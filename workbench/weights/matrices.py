@@ -1,0 +1,200 @@
+"""One matrix: by its measure where that is plain, by the structure between its entries otherwise."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from workbench.weights.context import Context
+from workbench.weights.families import Fit, fit, is_rounded, known_scale
+from workbench.weights.records import Family, Judgement, Measure, Verdict
+from workbench.weights.spectrum import Spectrum, spectrum
+from workbench.weights.structure import (
+    SMALLEST_SIDE,
+    SMALLEST_SIZE,
+    Evidence,
+    evidence,
+    power,
+    slack,
+)
+
+Floats = np.ndarray[Any, np.dtype[np.float32]]
+Rows = Callable[[int, int], Floats]
+
+_FIRST_LOOK = 1 << 20
+_FEWEST_ROWS = 64
+_RUNS = 32
+# Kurtosis and dispersion that no init reaches, whatever scales its blocks were drawn with.
+_KURTOSIS_Z, _DISPERSION = 20.0, 20.0
+
+
+def judge_matrix(measure: Measure, rows: Rows, context: Context) -> Judgement:
+    """Return what is concluded of a matrix whose values are finite and differ.
+
+    Parameters
+    ----------
+    measure, rows, context
+        As in `workbench.weights.verdict.judge`.
+
+    Returns
+    -------
+    Judgement
+    """
+    return _cheap(measure) or _by_structure(measure, rows, context)
+
+
+def _cheap(measure: Measure) -> Judgement | None:
+    """Return `trained` where tails and norms are far from any init; most trained matrices end here."""
+    if measure.seen < measure.count or min(_sides(measure)) < SMALLEST_SIDE:
+        return None
+    law = fit(measure)
+    spread = (measure.row_dispersion or 0.0, measure.column_dispersion or 0.0)
+    # Both ways: a fused tensor whose blocks were drawn with different sigmas has unequal rows, not columns.
+    if law.kurtosis_z < _KURTOSIS_Z or min(spread) < _DISPERSION:
+        return None
+    return Judgement(
+        "trained",
+        f"heavier tails than any init (kurtosis {measure.kurtosis:.2f}, z = {law.kurtosis_z:.0f} to the "
+        f"nearest), and norms of rows and columns that differ (z = {spread[0]:.0f} and {spread[1]:.0f})",
+        statistics=(
+            ("kurtosis_z", law.kurtosis_z),
+            ("row_dispersion", spread[0]),
+            ("column_dispersion", spread[1]),
+        ),
+    )
+
+
+def _by_structure(measure: Measure, rows: Rows, context: Context) -> Judgement:
+    m, n = _sides(measure)
+    looks = [context.budget]
+    if m * n > _FIRST_LOOK < context.budget:
+        looks = [_FIRST_LOOK, context.budget]
+    for budget in looks:
+        values = sample(rows, m, n, budget)
+        if not np.isfinite(values).all():
+            return Judgement(
+                "invalid", "values that are no numbers among the rows read again", stage=2
+            )
+        found = by_values(measure, values, context)
+        # On few rows an orthogonal init looks like nothing at all, so nothing but training ends the search.
+        if found.verdict == "trained":
+            break
+    return found
+
+
+def by_values(measure: Measure, values: Floats, context: Context) -> Judgement:
+    """Return the verdict that structure and law of the entries make together.
+
+    Parameters
+    ----------
+    measure
+        Of the whole matrix.
+    values
+        The rows that the spectrum is taken of.
+    context
+        What the config says.
+    """
+    seen = spectrum(values, slack(measure))
+    m, n = _sides(measure)
+    found = evidence(seen, is_rounded(measure), seen.rows * seen.columns == m * n)
+    if seen.empty_rows or seen.empty_columns:
+        measure = _of_the_filled(measure, seen)
+    law = fit(measure)
+    verdict, family, reason = _conclude(measure, found, law)
+    size, size_text = None, ""
+    corroboration = _empty(seen)
+    if verdict != "trained":
+        size, size_text = power(seen, measure, family == "orthogonal")
+    if verdict == "at_init":
+        corroboration = (*_scale(measure, context), *corroboration)
+    return Judgement(
+        verdict,
+        reason,
+        family,
+        measure.std if verdict == "at_init" else None,
+        corroboration=corroboration,
+        power=size,
+        power_text=size_text,
+        statistics=_statistics(seen, law),
+        stage=2,
+    )
+
+
+def _conclude(measure: Measure, found: Evidence, law: Fit) -> tuple[Verdict, Family, str]:
+    """Return verdict, family and reason."""
+    m, n = _sides(measure)
+    if found.verdict == "trained":
+        return "trained", "", found.text
+    if found.verdict == "orthogonal":
+        text = f"indistinguishable from an orthogonal init, σ = {measure.std:.4g}: {found.text}"
+        return "at_init", "orthogonal", text
+    far = f"kurtosis {measure.kurtosis:.2f}, z = {law.kurtosis_z:.0f} to the nearest"
+    if min(m, n) < SMALLEST_SIDE or m * n < SMALLEST_SIZE:
+        if not law.fits:
+            return "trained", "", f"its values follow no law that inits are drawn from ({far})"
+        text = f"too small to tell: {m:,} × {n:,} values without structure do not prove that there is none"
+        return "undecided", "", text
+    if found.verdict == "undecided":
+        return "undecided", "", f"faint structure, of which an init may have as much: {found.text}"
+    if not law.fits:
+        text = f"no structure between its entries ({found.text}), yet they follow no law of an init ({far})"
+        return "undecided", "", text
+    text = (
+        f"indistinguishable from i.i.d. {law.law.text} entries, σ = {measure.std:.4g}: {found.text}"
+    )
+    return "at_init", law.law.family, text
+
+
+def _of_the_filled(measure: Measure, seen: Spectrum) -> Measure:
+    """Return the measure of what is not in rows or columns of zeros, a peak otherwise."""
+    filled = (1 - seen.empty_rows / seen.rows) * (1 - seen.empty_columns / seen.columns)
+    std = measure.std / max(filled, 1 / measure.seen) ** 0.5
+    return dataclasses.replace(measure, kurtosis=seen.kurtosis, std=std, ks=None)
+
+
+def _empty(seen: Spectrum) -> tuple[str, ...]:
+    parts = (
+        (seen.empty_rows, seen.rows, "rows"),
+        (seen.empty_columns, seen.columns, "columns"),
+    )
+    return tuple(
+        f"{empty:,} of {total:,} {what} read hold nothing but zeros"
+        for empty, total, what in parts
+        if empty
+    )
+
+
+def _scale(measure: Measure, context: Context) -> tuple[str, ...]:
+    known = known_scale(measure, *_sides(measure), context.initializer_range, context.layers)
+    return (f"its σ is a known init's: {known}",) if known else ()
+
+
+def _statistics(seen: Spectrum, law: Fit) -> tuple[tuple[str, float], ...]:
+    values = {
+        "gram": seen.gram, "tracy_widom": seen.edge, "row_scale": seen.row_scale,
+        "column_scale": seen.column_scale, "row_neighbours": seen.row_neighbours,
+        "column_neighbours": seen.column_neighbours, "orthogonality": seen.orthogonality,
+        "kurtosis_z": law.kurtosis_z, "rows_read": float(seen.rows),
+    }  # fmt: skip
+    if law.ks is not None:
+        values["ks"] = law.ks
+    return tuple(values.items())
+
+
+def sample(rows: Rows, m: int, n: int, budget: int) -> Floats:
+    """Return a matrix, or as many of its rows as the budget allows, in runs spread over it."""
+    if m * n <= budget:
+        return rows(0, m)
+    wanted = min(m, max(budget // n, _FEWEST_ROWS))
+    run = max(wanted // _RUNS, 1)
+    starts = np.linspace(0, m - run, max(wanted // run, 1)).astype(np.int64)
+    columns = max(budget // wanted, _FEWEST_ROWS)
+    return np.concatenate([rows(int(at), int(at) + run)[:, :columns] for at in starts])
+
+
+def _sides(measure: Measure) -> tuple[int, int]:
+    return measure.shape[0], prod(measure.shape[1:])

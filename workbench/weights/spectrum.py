@@ -1,0 +1,223 @@
+"""Do the entries of a matrix know of each other? Singular values against those of noise.
+
+Independent entries of any law give a spectrum that is known beforehand: it ends at the
+Marchenko-Pastur edge, and its largest value fluctuates there by the Tracy-Widom law. Training puts
+directions on top of that which reach past the edge. The scale of each row and column is divided out
+first, so that a matrix whose blocks were drawn with different sigmas (a fused qkv) is noise still.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+Floats = np.ndarray[Any, np.dtype[np.float32]]
+
+# Mean and standard deviation of the Tracy-Widom law of order 1 (Bornemann 2010, table 9).
+_TW_MEAN, _TW_SD = -1.2065336, 1.2680340
+# Up to so many rows the eigenvalues are computed outright; above, the largest by Lanczos' method.
+DENSE = 512
+_STEPS = 48
+_ROUNDS = 3
+_JUMPS = 8
+_NEARLY = 0.3
+# How far the norms may be more alike than expected: the kurtosis that is expected is itself estimated.
+_SLACK_BELOW = 0.05
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Spectrum:
+    """What the singular values say, as z values under independence.
+
+    Attributes
+    ----------
+    gram
+        Squared cosines between rows, over what independent entries give. Far below zero: rows that are
+        more orthogonal than chance, as an orthogonal init has them.
+    edge
+        The largest singular value against the Marchenko-Pastur edge, in standard deviations of the
+        Tracy-Widom law.
+    rows, columns
+        What was looked at.
+    kurtosis
+        Excess kurtosis once the scales of rows and columns are divided out.
+    row_scale, column_scale
+        Differences between the norms of neighbouring rows (columns), over what independent entries of
+        one scale give. The largest few are left out: blocks that were drawn with scales of their own
+        are no sign of training.
+    row_neighbours, column_neighbours
+        Correlation of entries with those of the next row (column), times the root of their number.
+    orthogonality
+        Mean squared cosine between rows times the columns: 1 for independent entries, 0 for orthogonal
+        ones. Of the values as they are, where it is small.
+    empty_rows, empty_columns
+        How many hold nothing but zeros; they are left out of everything else.
+    """
+
+    gram: float = 0.0
+    edge: float = 0.0
+    rows: int = 0
+    columns: int = 0
+    kurtosis: float = 0.0
+    row_scale: float = 0.0
+    column_scale: float = 0.0
+    row_neighbours: float = 0.0
+    column_neighbours: float = 0.0
+    orthogonality: float = 1.0
+    empty_rows: int = 0
+    empty_columns: int = 0
+
+
+def spectrum(values: Floats, slack: float = 0.05) -> Spectrum:
+    """Return the statistics of a matrix of finite values.
+
+    Parameters
+    ----------
+    values
+        Shape (m, n), float32. It is not changed.
+    slack
+        Share by which the format of the values may add to the difference between norms of rows.
+
+    Returns
+    -------
+    Spectrum
+        All zero where fewer than two rows or columns hold anything but a constant.
+    """
+    rows, columns = values.shape
+    some_rows, some_columns = values.any(axis=1), values.any(axis=0)
+    nothing = Spectrum(
+        rows=rows,
+        columns=columns,
+        empty_rows=int(rows - some_rows.sum()),
+        empty_columns=int(columns - some_columns.sum()),
+    )
+    if nothing.empty_rows or nothing.empty_columns:
+        values = values[some_rows][:, some_columns]
+    if min(values.shape) < 2:
+        return nothing
+    mean, spread = values.mean(dtype=np.float64), values.std(dtype=np.float64)
+    if not spread > 0:
+        return nothing
+    plain = values / np.float32(spread)
+    values = plain - np.float32(mean / spread)
+    matrix = _equilibrated(values)
+    if min(matrix.shape) < 2:
+        return nothing
+    kurtosis = _entry_kurtosis(matrix)
+    beside = np.sqrt(matrix.size)
+    row_neighbours = float(np.einsum("ij,ij->", matrix[1:], matrix[:-1]) / beside)
+    column_neighbours = float(np.einsum("ij,ij->", matrix[:, 1:], matrix[:, :-1]) / beside)
+    if matrix.shape[0] > matrix.shape[1]:
+        matrix = np.ascontiguousarray(matrix.T)
+    m, n = matrix.shape
+    step = -(-m // DENSE)
+    sketch = matrix[::step]
+    gram = (sketch @ sketch.T).astype(np.float64)
+    largest = float(np.linalg.eigvalsh(gram)[-1]) if m <= DENSE else _largest(matrix)
+    cosines = _mean_squared_cosine(gram)
+    orthogonality = n * cosines
+    if orthogonality < _NEARLY:
+        plain = (plain if plain.shape[0] <= plain.shape[1] else plain.T)[::step]
+        orthogonality = n * _mean_squared_cosine((plain @ plain.T).astype(np.float64))
+    return dataclasses.replace(
+        nothing,
+        gram=(n * cosines - 1) * len(gram) / 2,
+        edge=_edge_z(largest, m, n),
+        kurtosis=kurtosis,
+        row_scale=_scale_z(values, 1, kurtosis, slack),
+        column_scale=_scale_z(values, 0, kurtosis, slack),
+        row_neighbours=row_neighbours,
+        column_neighbours=column_neighbours,
+        orthogonality=orthogonality,
+    )
+
+
+def _equilibrated(values: Floats) -> Floats:
+    """Return the values with rows and columns of mean square one, and empty ones left out."""
+    matrix = values
+    for _ in range(_ROUNDS):
+        for axis in (1, 0):
+            if not matrix.size:
+                return matrix
+            power = np.einsum("ij,ij->i" if axis else "ij,ij->j", matrix, matrix)
+            power = power / np.float32(matrix.shape[axis])
+            alive = power > 0
+            if not alive.all():
+                matrix = matrix[alive] if axis else matrix[:, alive]
+                power = power[alive]
+            scale = 1 / np.sqrt(power)
+            matrix = matrix * (scale[:, None] if axis else scale)
+    return matrix
+
+
+def _mean_squared_cosine(gram: np.ndarray[Any, np.dtype[np.float64]]) -> float:
+    a = len(gram)
+    norms = np.sqrt(np.maximum(np.diag(gram), np.finfo(np.float64).tiny))
+    cosines = gram / np.outer(norms, norms)
+    return float((np.square(cosines).sum() - a) / (a * (a - 1)))
+
+
+def _scale_z(values: Floats, axis: int, kurtosis: float, slack: float) -> float:
+    """Return the z value of the norms of rows (axis 1) or columns (axis 0) against their neighbours'.
+
+    What differs along the other axis is divided out before.
+    """
+    across = np.einsum("ij,ij->j" if axis else "ij,ij->i", values, values)
+    scale = (1 / np.sqrt(np.where(across > 0, across, 1))).astype(np.float32)
+    values = values * (scale if axis else scale[:, None])
+    power = np.einsum("ij,ij->i" if axis else "ij,ij->j", values, values, dtype=np.float64)
+    power = power[power > 0]
+    if len(power) < 3:
+        return 0.0
+    steps = np.sort(np.square(np.diff(np.log(power))))
+    steps = steps[: len(steps) - min(_JUMPS, max(1, len(steps) // 64))]
+    # Variance of the logarithm of a mean of n squares: as of a gamma variable with the same first moments.
+    x = (kurtosis + 2) / values.shape[axis]
+    expected = 2 * (x + x**2 / 2 + x**3 / 6)
+    ratio = steps.mean() / expected - 1
+    beyond = max(ratio - slack, 0) if ratio > 0 else min(ratio + _SLACK_BELOW, 0)
+    return float(beyond * np.sqrt(len(steps) / 3))
+
+
+def _entry_kurtosis(matrix: Floats) -> float:
+    """Return the excess kurtosis of the entries before their scales were divided out.
+
+    Dividing by the norms of rows and columns takes away about (k + 1.2) 1.67 / n of the fourth moment: exact
+    to first order for normal entries, near it for uniform ones.
+    """
+    fourth = float(np.mean(np.square(np.square(matrix)), dtype=np.float64))
+    lost = max(fourth - 1.8, 0.0) * 1.67
+    for size in matrix.shape:
+        fourth *= 1 + lost / size
+    return fourth - 3.0
+
+
+def _edge_z(largest: float, m: int, n: int) -> float:
+    root = np.sqrt(n - 1) + np.sqrt(m)
+    spread = root * (1 / np.sqrt(n - 1) + 1 / np.sqrt(m)) ** (1 / 3)
+    return float(((largest - root**2) / spread - _TW_MEAN) / _TW_SD)
+
+
+def _largest(matrix: Floats) -> float:
+    """Return the largest eigenvalue of ``matrix @ matrix.T``, by Lanczos' method kept orthogonal."""
+    m = len(matrix)
+    basis = np.zeros((_STEPS + 1, m), dtype=np.float32)
+    start = np.random.default_rng(0).standard_normal(m, dtype=np.float32)
+    basis[0] = start / np.linalg.norm(start)
+    alpha, beta = np.zeros(_STEPS), np.zeros(_STEPS)
+    for k in range(_STEPS):
+        new = matrix @ (matrix.T @ basis[k])
+        alpha[k] = float(new @ basis[k])
+        for _ in range(2):
+            new = new - basis[: k + 1].T @ (basis[: k + 1] @ new)
+        beta[k] = float(np.linalg.norm(new))
+        if beta[k] <= 1e-6 * abs(alpha[k]):
+            beta[k:] = alpha[k + 1 :] = 0
+            break
+        basis[k + 1] = new / beta[k]
+    steps = k + 1
+    tridiagonal = np.diag(alpha[:steps]) + np.diag(beta[: steps - 1], 1)
+    tridiagonal += np.diag(beta[: steps - 1], -1)
+    return float(np.linalg.eigvalsh(tridiagonal)[-1])

@@ -1,0 +1,136 @@
+"""From the statistics of a spectrum to a verdict, and to the change that it could not have seen."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from workbench.weights.families import is_rounded
+from workbench.weights.records import Measure
+from workbench.weights.spectrum import Spectrum
+
+# A matrix that is smaller can be called trained, never at init: real trained ones of that size were seen to
+# have no structure at all (docs/weights.md names them).
+SMALLEST_SIDE, SMALLEST_SIZE = 32, 4096
+
+# Fewer rows or columns have no spectrum.
+_FEWEST = 8
+
+# Thresholds on |z|, fixed on one half of the corpus of benchmarks/weights_accuracy.
+TRAINED, AT_INIT = 6.5, 4.0
+# What the rounding of a format does to the norms of rows of an init: groups that share a power of two as
+# their scale have errors in common.
+_SLACK, _SLACK_ROUNDED, _SLACK_POWERS = 0.05, 0.1, 0.5
+# An orthogonal init leaves the mean squared cosine at the square of its format's rounding error.
+_ORTHOGONAL, _ORTHOGONAL_ROUNDED = 0.002, 0.08
+
+_KURTOSIS_OF_A_BASIS = 1.0
+
+# Coherent relative change that is seen with 95 %, in units of (m n)^(-1/4) (docs/weights.md, power curve).
+POWER = 1.8
+POWER_ROUNDED = 1.9
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the structure of a matrix says; ``none``: independent entries as far as can be seen."""
+
+    verdict: Literal["trained", "none", "undecided", "orthogonal"]
+    text: str
+
+
+_TEXTS = {
+    "gram": "rows that know of each other",
+    "edge": "a largest singular value beyond the edge of noise",
+    "row_scale": "norms of rows that no one law gives",
+    "column_scale": "norms of columns that no one law gives",
+    "row_neighbours": "rows like their neighbours",
+    "column_neighbours": "columns like their neighbours",
+}
+
+
+def slack(measure: Measure) -> float:
+    """Return the share by which the format of the values may change how much the norms of rows differ."""
+    if "mxfp4" in measure.layout:
+        return _SLACK_POWERS
+    return _SLACK_ROUNDED if is_rounded(measure) else _SLACK
+
+
+def evidence(seen: Spectrum, rounded: bool, whole: bool = True) -> Evidence:
+    """Return the verdict on the statistics of one matrix.
+
+    Parameters
+    ----------
+    seen
+        Its statistics.
+    rounded
+        Whether its values have a few bits only (`is_rounded`).
+    whole
+        Whether all of the matrix was looked at. A part of an orthogonal one has rows that are more
+        orthogonal than chance, not quite orthogonal: no sign of training then.
+
+    Returns
+    -------
+    Evidence
+    """
+    if min(seen.rows, seen.columns) < _FEWEST:
+        return Evidence(
+            "none", f"a matrix of {seen.rows:,} × {seen.columns:,} has no structure to speak of"
+        )
+    limit = _ORTHOGONAL_ROUNDED if rounded else _ORTHOGONAL
+    # A Fourier basis is orthogonal too: its entries are like their neighbours, or few of them are not zero.
+    beside = max(abs(seen.row_neighbours), abs(seen.column_neighbours))
+    random = beside < TRAINED and abs(seen.kurtosis) < _KURTOSIS_OF_A_BASIS
+    if seen.orthogonality < limit and seen.gram < -TRAINED and random:
+        return Evidence(
+            "orthogonal",
+            f"its rows are orthogonal to each other (mean squared cosine {seen.orthogonality:.2g} of chance)",
+        )
+    by_name = {
+        "gram": abs(seen.gram) if whole else seen.gram,
+        "edge": seen.edge,
+        "row_scale": abs(seen.row_scale),
+        "column_scale": abs(seen.column_scale),
+        "row_neighbours": abs(seen.row_neighbours),
+        "column_neighbours": abs(seen.column_neighbours),
+    }
+    strongest = sorted(by_name, key=lambda name: by_name[name], reverse=True)
+    decisive = [name for name in strongest if by_name[name] > TRAINED]
+    if decisive:
+        said = "; ".join(f"{_TEXTS[name]} (z = {by_name[name]:.1f})" for name in decisive[:2])
+        return Evidence("trained", said)
+    faint = [name for name in strongest if by_name[name] > AT_INIT]
+    if faint:
+        said = "; ".join(f"{_TEXTS[name]} (z = {by_name[name]:.1f})" for name in faint[:2])
+        return Evidence("undecided", said)
+    if seen.gram < -AT_INIT:
+        said = f"rows more orthogonal than chance (z = {seen.gram:.1f}), as parts of an orthogonal init are"
+        return Evidence("undecided", said)
+    return Evidence("none", f"gram z = {seen.gram:.1f}, largest singular value z = {seen.edge:.1f}")
+
+
+def power(seen: Spectrum, measure: Measure, orthogonal: bool) -> tuple[float | None, str]:
+    """Return the smallest relative change that would have been seen with 95 %, and the same in words.
+
+    A change that pulls the whole matrix one way (of rank one) shows in the spectrum once it exceeds
+    (m n)^(-1/4) of the weight's norm (Baik, Ben Arous and Péché 2005), m and n being what was read.
+    """
+    if seen.rows * seen.columns == 0:
+        return None, ""
+    factor = POWER_ROUNDED if is_rounded(measure) else POWER
+    size = min(factor * (seen.rows * seen.columns) ** -0.25, 1.0)
+    if orthogonal:
+        size = (_ORTHOGONAL_ROUNDED if is_rounded(measure) else _ORTHOGONAL) ** 0.5
+        return (
+            size,
+            f"a change of less than about {100 * size:.2g} % of the weight's norm could not be seen",
+        )
+    text = (
+        f"a change along one direction of less than {100 * size:.2g} % of the weight's norm could not be "
+        "seen, nor a larger one that is spread over many directions"
+    )
+    total = measure.count // max(measure.shape[0], 1)
+    if seen.rows * seen.columns < measure.count:
+        text += f" (from {seen.rows:,} of {measure.shape[0]:,} rows"
+        text += f" and {seen.columns:,} of {total:,} columns)" if seen.columns < total else ")"
+    return size, text

@@ -1,0 +1,55 @@
+"""Trained, or as it was drawn? One tensor at a time: checks, then cheap statistics, then the spectrum.
+
+What can be concluded, and what not: entries that know nothing of each other are what every usual
+initialisation gives, and what training takes away. So structure between the entries proves training, and
+its absence says "indistinguishable from i.i.d.", with the size of change that would not have been seen.
+docs/weights.md has the error rates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from workbench.weights.checks import check
+from workbench.weights.context import BUDGET, Context, context_of
+from workbench.weights.matrices import judge_matrix
+from workbench.weights.records import Judgement, Measure
+from workbench.weights.stacks import judge_stack
+from workbench.weights.vectors import judge_vector
+
+__all__ = ["BUDGET", "Context", "context_of", "judge"]
+
+Floats = np.ndarray[Any, np.dtype[np.float32]]
+Rows = Callable[[int, int], Floats]
+
+
+def judge(measure: Measure, rows: Rows, context: Context | None = None) -> Judgement:
+    """Return what is concluded of one tensor.
+
+    Parameters
+    ----------
+    measure
+        What one pass over its values gave.
+    rows
+        Reads rows of it, start to stop, as float32 ``[rows, columns]``; only called where the measure
+        alone does not decide.
+    context
+        What the config and the other tensors say.
+
+    Returns
+    -------
+    Judgement
+        ``at_init`` means: indistinguishable from independent entries of the named family.
+    """
+    context = context or Context()
+    found = check(measure)
+    if found:
+        return found
+    if sum(size > 1 for size in measure.shape) < 2:
+        return judge_vector(measure, context.fan_in)
+    if context.is_stack:
+        return judge_stack(measure, rows, context)
+    return judge_matrix(measure, rows, context)
