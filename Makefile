@@ -48,6 +48,9 @@ lint: $(READY)  ## Check style and types
 	$(RUN)/ruff format --check .
 	$(RUN)/mypy
 
+collector: $(READY)  ## Pack the collector for nodes without the workbench: dist/workbench-collect.pyz
+	$(RUN)/python -m workbench.hang.pack_collector dist/workbench-collect.pyz
+
 bench: $(READY)  ## Measure against peers, ratios in one run
 	$(RUN)/python -m benchmarks
 
@@ -57,4 +60,4 @@ tables: $(READY) engines  ## Rewrite docs/conformance.md from real loaders
 clean:  ## Remove what the commands above made
 	rm -rf $(VENV) reports .pytest_cache .mypy_cache .ruff_cache
 
-.PHONY: help setup demo test engines chromium lab lint bench tables clean
+.PHONY: help setup demo test engines chromium lab lint collector bench tables clean

@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 
+from workbench import __version__
 from workbench.hang.collector.collect import Collected, Plan, collect
 from workbench.hang.collector.servers import CollectError
 
@@ -38,6 +39,7 @@ def main(words: list[str] | None = None) -> int:
         native=given.native,
         log=given.log,
         py_spy=given.py_spy,
+        tool=f"workbench-collect {__version__}",
         salt=given.salt,
         say=_say,
     )
