@@ -361,3 +361,16 @@ def test_a_saved_view_holds_the_last_launches_only() -> None:
     assert data["left_out"] == 20
     assert [one["number"] for one in data["launches"]] == list(range(21, 31))
     assert story.payload()["left_out"] == 0
+
+
+def test_a_state_of_a_diagnosis_is_an_outcome(tmp_path: Path) -> None:
+    book = Ledger(tmp_path / "launches.jsonl")
+    states = ("hung", "dead_rank", "idle", "slow", "cannot_tell")
+    found = [book.record(SERVE, outcome=state).outcome for state in states]
+    assert found == ["hung", "crashed", "served", "unknown", "unknown"]
+    assert [one.name for one in book.launches] == [f"launch {n}" for n in range(1, 6)]
+    with pytest.raises(workbench.WorkbenchError, match="cannot be recorded"):
+        book.record(SERVE, outcome="splendid")
+    with pytest.raises(TypeError):
+        book.record(SERVE, outcom="served")
+    assert len(book.launches) == 5

@@ -11,10 +11,20 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from workbench.display.text import plural
+from workbench.errors import WorkbenchError, shorten
 from workbench.evidence import launches as store
 from workbench.evidence.launches import Launch
 from workbench.hang.launch_differences import Differences, differences
 from workbench.result import Experiment, Finding, Result
+
+# What a diagnosis calls a state, as the outcome of a launch.
+_OF_STATE = {
+    "idle": "served",
+    "serving": "served",
+    "dead_rank": "crashed",
+    "slow": "unknown",
+    "cannot_tell": "unknown",
+}
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -217,21 +227,33 @@ class Ledger:
         against
             Name of the launch that it is to be compared with, if not the one before it.
         known
-            What else is known: ``name``, ``outcome``, ``version``, ``log``, ``ready_after``, …
+            What else is known: ``name``, ``outcome`` (or a diagnosis' ``state``), ``version``,
+            ``log``, ``ready_after``, …
         """
         if not isinstance(launch, Launch):
             launch = store.from_command(launch)
         plan = experiment or Experiment(launch.change, launch.if_right, launch.if_wrong)
-        merged = launch.to_dict() | known
-        merged |= {
-            "hypothesis": hypothesis or launch.hypothesis,
-            "against": against or launch.against,
-            "change": plan.change,
-            "if_right": plan.if_right,
-            "if_wrong": plan.if_wrong,
-        }
-        merged["name"] = merged["name"] or f"launch {len(self.story().launches) + 1}"
-        return store.append(self.path, Launch.from_dict(merged))
+        outcome = str(known.pop("outcome", launch.outcome))
+        launch = dataclasses.replace(
+            launch,
+            hypothesis=hypothesis or launch.hypothesis,
+            against=against or launch.against,
+            change=plan.change,
+            if_right=plan.if_right,
+            if_wrong=plan.if_wrong,
+            **known,
+        )
+        name = launch.name or f"launch {len(self.launches) + 1}"
+        told = launch.to_dict() | {"name": name, "outcome": _OF_STATE.get(outcome, outcome)}
+        try:
+            launch = Launch.from_dict(told)
+        except ValueError as error:
+            raise WorkbenchError(
+                f"the launch {shorten(name)} cannot be recorded",
+                why=str(error),
+                next_step=f"An outcome is one of {', '.join(store.OUTCOMES)}.",
+            ) from None
+        return store.append(self.path, launch)
 
     def story(self) -> LaunchLedger:
         """Return all that was recorded so far, as a result."""
