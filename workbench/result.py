@@ -210,7 +210,8 @@ def _import_kinds() -> None:
     """Import the rooms that define results, so that their schemas are known."""
     import workbench.hang.diagnosis
     import workbench.hang.ledger
-    import workbench.keys.records  # noqa: F401
+    import workbench.keys.records
+    import workbench.weights.results  # noqa: F401
 
 
 def strict(value: Any) -> Any:

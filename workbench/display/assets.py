@@ -14,8 +14,11 @@ from typing import Any
 from workbench.display.palette import ORDER, TONES
 
 # In the order in which they need each other; view.js, which exports the view, comes last.
-_MODULES = ("dom.js", "head.js", "table.js", "keydiff.js", "icicle.js", "startup.js", "hang.js")
-_STYLES = ("view.css", "hang.css")
+_MODULES = (
+    "dom.js", "head.js", "table.js", "keydiff.js", "icicle.js", "startup.js", "hang.js", "launches.js",
+    "weights_map.js", "weights_table.js", "weights.js",
+)  # fmt: skip
+_STYLES = ("view.css", "hang.css", "weights.css")
 _IMPORT = re.compile(r"^import .+;\n", re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async function|function|class|const|let) (\w+))", re.MULTILINE)
 

@@ -1,4 +1,4 @@
-"""The results of `scan_weights`: frozen, columnar inside, no I/O."""
+"""What is measured of one tensor, and what is concluded of it: frozen, no I/O."""
 
 from __future__ import annotations
 

@@ -4,9 +4,13 @@
 import { h } from "./dom.js";
 import { hang } from "./hang.js";
 import { keydiff } from "./keydiff.js";
+import { launches } from "./launches.js";
+import { weights } from "./weights.js";
 
 // A view returns its `nodes` and its `life`: measure, scrollTo, restore and destroy, each where it has one.
-const VIEWS = { "workbench.hang/1": hang, "workbench.keydiff/1": keydiff };
+const VIEWS = {
+  "workbench.hang/1": hang, "workbench.keydiff/1": keydiff, "workbench.launches/1": launches, "workbench.weightcompare/1": weights, "workbench.weightscan/1": weights,
+};
 
 async function unpack(packed) {
   const bytes = new Blob([packed.buffer ? packed : new Uint8Array(packed)]);

@@ -1,0 +1,240 @@
+"""What is wrong, equal or still in a scan, beside matrices at init: one finding a sort."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from workbench.display.text import plural
+from workbench.errors import shorten
+from workbench.result import Finding
+from workbench.weights.names import is_filled_later, named
+from workbench.weights.seen import (
+    LINES,
+    At,
+    Seen,
+    corroboration,
+    lines,
+    names_of,
+    step_after_init,
+    title_of,
+)  # fmt: skip
+
+_SMALLEST_COPY = 256  # elements; smaller tensors are equal by chance or by convention
+
+
+def not_finite(seen: Seen) -> list[Finding]:
+    """Return findings of NaN and infinite values."""
+    at = seen.having("invalid")
+    later = np.array(
+        [_all_nan(seen, i) and is_filled_later(seen.tensors.names[i]) for i in at], dtype=bool
+    )
+    found = []
+    if later.any():
+        found.append(
+            Finding(
+                "weights.filled_later",
+                "warning",
+                f"{title_of(seen, at[later])} holds nothing but NaN",
+                detail="speculators begins these tensors as NaN and fills them from the verifier.",
+                evidence_for=lines(names_of(seen, at[later])),
+                evidence_against=(
+                    "An engine that takes the target's own embedding and head never reads them.",
+                ),
+                confidence="possible",
+                next_step="See in `workbench diff` whether the engine loads these or shares the target's.",
+            )
+        )
+    rest = at[~later]
+    if len(rest):
+        found.append(_with_bad_values(seen, rest))
+    return found
+
+
+def _all_nan(seen: Seen, at: int) -> bool:
+    return bool(seen.tensors.column("nan")[at] == seen.tensors.column("seen")[at])
+
+
+def _with_bad_values(seen: Seen, at: At) -> Finding:
+    nan, inf = (int(seen.tensors.column(name)[at].sum()) for name in ("nan", "inf"))
+    values = " and ".join([f"{nan:,} NaN"] * bool(nan) + [f"{inf:,} infinite values"] * bool(inf))
+    rows = seen.rows(at[:200])
+    return Finding(
+        "weights.invalid",
+        "error",
+        f"{title_of(seen, at)} {'holds' if len(at) == 1 else 'hold'} {values or 'values out of range'}",
+        detail=rows[0].reason,
+        evidence_for=lines(names_of(seen, at)),
+        changes_output=True,
+        next_step="Export again from a training state that is finite; a diverged run writes these."
+        if seen.kind == "checkpoint"
+        else "Scan the checkpoint on disk too: where the file is finite, the engine never loaded it here.",
+    )
+
+
+def memory(seen: Seen) -> list[Finding]:
+    """Return a finding of memory that nobody wrote."""
+    at = np.flatnonzero(seen.counts & seen.is_memory)
+    if not len(at):
+        return []
+    rows = seen.rows(at[:200])
+    return [
+        Finding(
+            "weights.memory",
+            "error",
+            f"{title_of(seen, at)} {'looks' if len(at) == 1 else 'look'} like memory that nobody wrote",
+            detail=rows[0].reason,
+            evidence_for=(*lines(names_of(seen, at)), *corroboration(rows)),
+            confidence="likely",
+            changes_output=True,
+            next_step="Find what should have filled it: `workbench diff` names the keys an engine drops.",
+        )
+    ]
+
+
+def constants(seen: Seen) -> list[Finding]:
+    """Return a finding of constant matrices."""
+    at = seen.having("constant")
+    if not len(at):
+        return []
+    rows = seen.rows(at[:200])
+    zeros = all(row.zeros == row.seen for row in rows)
+    return [
+        Finding(
+            "weights.constant",
+            "error",
+            f"{title_of(seen, at)} {'is' if len(at) == 1 else 'are'} constant"
+            + (": all zeros" * zeros),
+            detail=rows[0].reason,
+            evidence_for=lines(names_of(seen, at)),
+            evidence_against=(
+                "A matrix of zeros may be meant: an adapter or a branch that was switched off.",
+            )
+            if zeros
+            else (),
+            confidence="likely",
+            changes_output=True,
+            next_step=step_after_init(seen),
+        )
+    ]
+
+
+def copies(seen: Seen) -> list[Finding]:
+    """Return findings of tensors with equal bytes."""
+    digests, counts = seen.tensors.column("digest"), seen.tensors.column("count")
+    usable = seen.matters & (counts >= _SMALLEST_COPY) & (seen.verdict != "constant")
+    same: dict[str, list[int]] = {}
+    for i in np.flatnonzero(usable):
+        if digests[i]:
+            same.setdefault(digests[i], []).append(int(i))
+    groups = [np.array(group) for group in same.values() if len(group) > 1]
+    tied = [group for group in groups if _is_tied(names_of(seen, group))]
+    copies = [group for group in groups if not _is_tied(names_of(seen, group))]
+    found = []
+    if copies:
+        at = np.concatenate(copies)
+        lines = [
+            " = ".join(shorten(text, 70) for text in named(names_of(seen, group)))
+            for group in copies
+        ]
+        found.append(
+            Finding(
+                "weights.copies",
+                "warning",
+                f"{plural(len(at), 'tensor')} are byte for byte copies of each other "
+                f"({plural(len(copies), 'set')})",
+                evidence_for=(
+                    *lines[:LINES],
+                    *[f"and {len(lines) - LINES:,} more sets"] * (len(lines) > LINES),
+                ),
+                evidence_against=(
+                    "Upcycled experts and stacked layers begin as copies, and may be meant.",
+                ),
+                next_step="Ask whether they were trained after the copy: trained apart, they would differ.",
+            )
+        )
+    if tied:
+        text = "; ".join(" = ".join(names_of(seen, group)) for group in tied)
+        found.append(
+            Finding(
+                "weights.tied", "note", f"Embedding and head hold the same bytes: {shorten(text)}"
+            )
+        )
+    return found
+
+
+def _is_tied(names: Sequence[str]) -> bool:
+    return len(names) == 2 and all(
+        "embed" in name or "head" in name or "wte" in name for name in names
+    )
+
+
+def vectors(seen: Seen) -> list[Finding]:
+    """Return findings of norms at one and biases at zero: notes."""
+    vectors = seen.counts & ~seen.tensors.is_matrix
+    families = seen.tensors.column("family")
+    still = np.isin(seen.verdict, ("at_init", "constant"))
+    found = []
+    ones = np.flatnonzero(vectors & still & (families == "ones"))
+    if len(ones):
+        sixteen = seen.tensors.column("dtype")[ones[0]] in ("BF16", "F16")
+        found.append(
+            Finding(
+                "weights.norms_at_one",
+                "note",
+                f"{title_of(seen, ones)} {'is' if len(ones) == 1 else 'are'} exactly one: at init, or unmoved"
+                + (" beyond what 16 bits can show" if sixteen else ""),
+                evidence_for=lines(names_of(seen, ones)),
+                confidence="possible",
+            )
+        )
+    zeros = np.flatnonzero(vectors & still & np.isin(families, ("zeros",)))
+    if len(zeros):
+        found.append(
+            Finding(
+                "weights.biases_at_zero",
+                "note",
+                f"{title_of(seen, zeros)} {'is' if len(zeros) == 1 else 'are'} exactly zero",
+                evidence_for=lines(names_of(seen, zeros)),
+                confidence="possible",
+            )
+        )
+    return found
+
+
+def limits(seen: Seen) -> list[Finding]:
+    """Return what was not judged, and why."""
+    found = []
+    small = np.flatnonzero(seen.counts & seen.tensors.is_matrix & seen.too_small)
+    if len(small):
+        found.append(
+            Finding(
+                "weights.too_small",
+                "note",
+                f"{title_of(seen, small)} {'is' if len(small) == 1 else 'are'} too small to tell",
+                evidence_for=lines(names_of(seen, small)),
+                confidence="unknown",
+            )
+        )
+    aside = len(seen.tensors) - int(seen.counts.sum())
+    if aside:
+        at = np.flatnonzero(~seen.counts)
+        found.append(
+            Finding(
+                "weights.not_weights",
+                "note",
+                f"{plural(aside, 'tensor')} {'is' if aside == 1 else 'are'} no weights and not judged",
+                evidence_for=lines(names_of(seen, at)),
+            )
+        )
+    if seen.interrupted:
+        found.append(
+            Finding(
+                "weights.interrupted",
+                "warning",
+                "The scan was interrupted: what it had not read is not judged",
+                next_step="Run it again, or with `sample` for a quick look.",
+            )
+        )
+    return found

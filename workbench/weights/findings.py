@@ -1,0 +1,208 @@
+"""From judged tensors to a verdict on the whole: what matters, in groups, with evidence and a next step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from workbench.checkpoint.templates import describe, group_names
+from workbench.display.text import plural
+from workbench.errors import shorten
+from workbench.result import GRAVITY, Finding
+from workbench.weights.faults import constants, copies, limits, memory, not_finite, vectors
+from workbench.weights.names import is_seldom_read
+from workbench.weights.seen import (
+    At,
+    Seen,
+    corroboration,
+    lines,
+    names_of,
+    power_of,
+    step_after_init,
+    title_of,
+)  # fmt: skip
+
+Conclusion = tuple[bool | None, str, tuple[Finding, ...]]
+
+
+def conclude(seen: Seen) -> Conclusion:
+    """Return whether all is well, the verdict in one line, and the findings."""
+    findings = [
+        *memory(seen), *not_finite(seen), *_at_init(seen), *constants(seen), *_undecided(seen),
+        *copies(seen), *vectors(seen), *limits(seen),
+    ]  # fmt: skip
+    findings.sort(key=lambda finding: GRAVITY[finding.severity])
+    ok: bool | None = True
+    if any(finding.severity == "error" for finding in findings):
+        ok = False
+    elif not seen.matters.any() or seen.interrupted or any(f.code in _OPEN for f in findings):
+        ok = None
+    return ok, _summary(seen, ok, findings), tuple(findings)
+
+
+# What leaves the question open, where nothing else answers it.
+_OPEN = ("weights.undecided", "weights.seldom_read", "weights.filled_later")
+
+
+def _summary(seen: Seen, ok: bool | None, findings: Sequence[Finding]) -> str:
+    matters, trained = int(seen.matters.sum()), len(seen.having("trained"))
+    what = plural(matters, "matrix", "matrices")
+    if ok is False:
+        errors = [finding for finding in findings if finding.severity == "error"]
+        more = f" ({plural(len(errors) - 1, 'more error')} below)" if len(errors) > 1 else ""
+        return f"{errors[0].title}{more}."
+    if not matters:
+        return "Cannot tell: there is no matrix of weights among what was read."
+    if ok is None:
+        first = next((f.title for f in findings if f.code in _OPEN), "not all of it was read")
+        return f"Cannot tell: {first[:1].lower()}{first[1:]}. {trained:,} of {what} look trained."
+    held = " of what was asked for" if seen.kind == "server" else ""
+    return (
+        f"All {what}{held} look trained." if matters > 1 else f"The one matrix{held} looks trained."
+    )
+
+
+# At init.
+
+
+def _at_init(seen: Seen) -> list[Finding]:
+    at = seen.having("at_init")
+    seldom = np.array([is_seldom_read(name) for name in names_of(seen, at)], dtype=bool)
+    found = [_seldom_read(seen, at[seldom])] if seldom.any() else []
+    at = at[~seldom]
+    if not len(at):
+        return found
+    total = int(seen.matters.sum())
+    if len(at) == total:
+        return [*found, _init_finding(seen, at, f"All {plural(total, 'matrix', 'matrices')}")]
+    modules, rest = _whole_modules(seen, at)
+    for where, group in modules:
+        many = f"{len(group):,} of {len(group):,} matrices"
+        found.append(_init_finding(seen, group, f"{shorten(where, 90)}: {many}"))
+    by_kind: dict[str, list[int]] = {}
+    for i in rest:
+        by_kind.setdefault(seen.places[int(i)].kind, []).append(int(i))
+    for positions in by_kind.values():
+        group = np.array(positions)
+        found.append(_init_finding(seen, group, title_of(seen, group)))
+    return found
+
+
+def _whole_modules(seen: Seen, at: At) -> tuple[list[tuple[str, At]], At]:
+    """Split tensors at init into modules of which no matrix is trained, each as wide as can be, and the rest.
+
+    Modules of one template are one group: ``layers.{33, 50}.mlp.experts.{3, 17}.*``.
+    """
+    prefixes = {int(i): _prefixes(seen.tensors.names[int(i)]) for i in at}
+    bad = Counter(prefix for found in prefixes.values() for prefix in found)
+    total = Counter(
+        prefix
+        for i in np.flatnonzero(seen.matters)
+        for prefix in _prefixes(seen.tensors.names[int(i)])
+        if prefix in bad
+    )
+    whole: dict[str, list[int]] = {}
+    rest = []
+    for i, found in prefixes.items():
+        module = next((p for p in found if bad[p] == total[p] and bad[p] > 1), None)
+        if module is None:
+            rest.append(i)
+        else:
+            whole.setdefault(module, []).append(i)
+    names = list(whole)
+    groups = []
+    for group in group_names(names):
+        members = [i for at_name in group.at.tolist() for i in whole[names[at_name]]]
+        groups.append((f"{describe(group.template, group.index)}.*", np.array(members)))
+    return groups, np.array(rest, dtype=np.int64)
+
+
+def _prefixes(name: str) -> list[str]:
+    """Return the modules that a tensor is in, the widest first."""
+    parts = name.split(".")[:-1]
+    return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
+
+
+def _init_finding(seen: Seen, at: At, what: str) -> Finding:
+    rows = seen.rows(at[:200])
+    kinds = Counter(row.family for row in rows if row.family)
+    families = " or ".join(kinds) or "values"
+    sigmas = [row.sigma for row in rows if row.sigma is not None]
+    verb = "are" if len(at) > 1 else "is"
+    return Finding(
+        "weights.at_init",
+        "error",
+        f"{what} {verb} indistinguishable from random initialisation ({families}{_sigma(sigmas)})",
+        detail=rows[0].reason,
+        evidence_for=(
+            *lines(names_of(seen, at)),
+            *_siblings(seen, at),
+            *corroboration(rows),
+        ),
+        evidence_against=power_of(rows),
+        confidence="likely",
+        changes_output=True,
+        next_step=step_after_init(seen),
+    )
+
+
+def _sigma(sigmas: Sequence[float]) -> str:
+    if not sigmas:
+        return ""
+    low, high = min(sigmas), max(sigmas)
+    return f", σ = {low:.3g}" if high <= low * 1.02 else f", σ = {low:.3g} to {high:.3g}"
+
+
+def _siblings(seen: Seen, at: At) -> tuple[str, ...]:
+    """Contrast with the tensors of the same kinds in other layers."""
+    where = seen.places
+    mine = {(int(where.stack[i]), int(where.kind[i])) for i in at if where.layer[i] >= 0}
+    if not mine:
+        return ()
+    trained = [
+        i for i in seen.having("trained") if (int(where.stack[i]), int(where.kind[i])) in mine
+    ]
+    if not trained:
+        return ()
+    layers = len({int(where.layer[i]) for i in trained})
+    return (
+        f"{plural(len(trained), 'tensor')} of the same kinds in {plural(layers, 'other layer')} look trained",
+    )
+
+
+def _seldom_read(seen: Seen, at: At) -> Finding:
+    rows = seen.rows(at[:200])
+    return Finding(
+        "weights.seldom_read",
+        "warning",
+        f"{title_of(seen, at)} {'is' if len(at) == 1 else 'are'} indistinguishable from random "
+        "initialisation, in a head that many uses of the model never read",
+        detail=rows[0].reason,
+        evidence_for=(*lines(names_of(seen, at)), *corroboration(rows)),
+        evidence_against=power_of(rows),
+        confidence="likely",
+        next_step="Look whether the way the model is used reads this head: where it does, it reads noise.",
+    )
+
+
+def _undecided(seen: Seen) -> list[Finding]:
+    at = seen.having("undecided")
+    if not len(at):
+        return []
+    rows = seen.rows(at[:200])
+    step = "Scan again without `sample`." if seen.sampled else ""
+    return [
+        Finding(
+            "weights.undecided",
+            "warning",
+            f"{title_of(seen, at)} cannot be told apart from either",
+            detail=rows[0].reason,
+            evidence_for=lines(names_of(seen, at)),
+            evidence_against=power_of(rows),
+            confidence="unknown",
+            next_step=step
+            or "Compare with the weights before training: scan_weights(before).compare(after) knows.",
+        )
+    ]

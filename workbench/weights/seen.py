@@ -1,0 +1,147 @@
+"""The tensors of a scan and which of them decide, with the pieces that findings are made of."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.display.text import plural
+from workbench.errors import shorten
+from workbench.weights.columns import ScannedTensor, Tensors
+from workbench.weights.names import Places, is_weight, named, places
+from workbench.weights.structure import SMALLEST_SIDE, SMALLEST_SIZE
+
+if TYPE_CHECKING:
+    from workbench.checkpoint.config import Config
+
+At = np.ndarray[Any, np.dtype[np.int64]]
+
+LINES = 6
+"""Lines of evidence of one sort."""
+# What the contrast of a whole group says better.
+_IS_CONTRAST = re.compile(r"siblings look trained$")
+
+
+@dataclasses.dataclass(frozen=True)
+class Seen:
+    """The tensors of a scan, and how they were seen.
+
+    ``counts`` says which hold weights at all; ``matters`` which of those decide: matrices, and whatever is
+    not finite. A vector's verdict is a note: a norm at one or a bias at zero proves nothing in 16 bits. So is
+    that of a matrix too small to tell.
+    """
+
+    tensors: Tensors
+    kind: str = "checkpoint"
+    sampled: int | None = None
+    interrupted: bool = False
+    config: Config | None = None
+
+    @cached_property
+    def verdict(self) -> np.ndarray[Any, Any]:
+        """The verdict of each tensor."""
+        return self.tensors.column("verdict")
+
+    @cached_property
+    def counts(self) -> np.ndarray[Any, Any]:
+        """Which tensors hold weights."""
+        dtypes, layouts = self.tensors.column("dtype"), self.tensors.column("layout")
+        rows = zip(self.tensors.names, dtypes, layouts, self.tensors.is_matrix, strict=True)
+        return np.fromiter((is_weight(*row) for row in rows), bool, len(self.tensors))
+
+    @cached_property
+    def too_small(self) -> np.ndarray[Any, Any]:
+        """Which undecided matrices are so small that nobody could tell."""
+        shapes = self.tensors.column("shape")
+        small = [
+            min(shape[0], prod(shape[1:])) < SMALLEST_SIDE if shape else True for shape in shapes
+        ]
+        few = self.tensors.column("count") < SMALLEST_SIZE
+        read = self.tensors.column("seen") > 0
+        return np.asarray(
+            (self.verdict == "undecided") & (np.array(small, dtype=bool) | few) & read
+        )
+
+    @cached_property
+    def matters(self) -> np.ndarray[Any, Any]:
+        """Which tensors decide the result."""
+        decisive = self.tensors.is_matrix | (self.verdict == "invalid") | self.is_memory
+        return np.asarray(self.counts & decisive & ~self.too_small)
+
+    @cached_property
+    def is_memory(self) -> np.ndarray[Any, Any]:
+        """Which tensors hold memory that nobody wrote."""
+        return np.asarray(self.tensors.column("family") == "memory")
+
+    @cached_property
+    def places(self) -> Places:
+        """Where each tensor lies."""
+        return places(self.tensors.names)
+
+    def having(self, verdict: str, among: np.ndarray[Any, Any] | None = None) -> At:
+        """Return the positions of one verdict among the tensors that matter."""
+        among = self.matters if among is None else among
+        return np.flatnonzero(among & (self.verdict == verdict) & ~self.is_memory)
+
+    def rows(self, at: Iterable[int]) -> list[ScannedTensor]:
+        """Return some tensors as rows."""
+        return [self.tensors[int(i)] for i in at]
+
+
+def lines(names: Sequence[str]) -> tuple[str, ...]:
+    """Return names as a few lines of evidence."""
+    texts = [shorten(text) for text in named(names)]
+    if len(texts) <= LINES:
+        return tuple(texts)
+    return (*texts[: LINES - 1], f"and {plural(len(texts) - LINES + 1, 'template')} more")
+
+
+def names_of(seen: Seen, at: Iterable[int]) -> list[str]:
+    """Return the names at some positions."""
+    return [seen.tensors.names[int(i)] for i in at]
+
+
+def title_of(seen: Seen, at: At) -> str:
+    """Name a set of tensors in a few words: the one name, the one template, or their number."""
+    texts = named(names_of(seen, at))
+    if len(at) == 1:
+        return shorten(texts[0], 90)
+    if len(texts) == 1:
+        return f"{shorten(texts[0], 90)} ({len(at):,} tensors)"
+    return plural(len(at), "tensor")
+
+
+def corroboration(rows: Sequence[ScannedTensor]) -> tuple[str, ...]:
+    """Return what speaks for the verdicts beside the figures, the most common first."""
+    texts = (text for row in rows for text in row.corroboration if not _IS_CONTRAST.search(text))
+    said = Counter(texts)
+    return tuple(f"{text} ({count}×)" if count > 1 else text for text, count in said.most_common(4))
+
+
+def power_of(rows: Sequence[ScannedTensor]) -> tuple[str, ...]:
+    """Return what could not have been seen, of the tensor where that is most."""
+    worst = max(
+        (row for row in rows if row.power_text), key=lambda row: row.power or 0, default=None
+    )
+    return (worst.power_text,) if worst else ()
+
+
+def step_after_init(seen: Seen) -> str:
+    """Return the next step where weights are as they were drawn."""
+    if seen.kind == "server":
+        return (
+            "Run `workbench diff` on the checkpoint and this engine: a parameter that no key fills keeps "
+            "what was in memory."
+        )
+    return (
+        "Ask the trainer whether these parameters had gradients and were in the optimiser, then export "
+        "again; "
+        "scan_weights(before).compare(after) says what a training moved."
+    )

@@ -1,0 +1,207 @@
+"""From the changes of each tensor to what a training moved, and what it did not."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from workbench.display.text import plural
+from workbench.errors import shorten
+from workbench.result import GRAVITY, Finding
+from workbench.weights.changes import Change, Changes
+from workbench.weights.names import is_weight, named
+
+_LINES = 6
+# Below this relative change a 16-bit type hides most of what an optimiser does.
+_SLIGHT = 1e-3
+
+Same = Sequence[tuple[str, str]]
+
+
+def conclude(changes: Changes, same: Same) -> tuple[bool | None, str, tuple[Finding, ...]]:
+    """Return whether the two can be laid side by side, the sentence, and the findings."""
+    by_state: dict[str, list[Change]] = {}
+    for row in changes:
+        by_state.setdefault(row.state, []).append(row)
+    findings = [
+        *_broken(by_state.get("shape", []), by_state.get("invalid", [])),
+        *_unread(by_state.get("unread", [])),
+        *_moved(by_state.get("changed", []), by_state.get("identical", [])),
+        *_alone(by_state.get("left", []), by_state.get("right", [])),
+        *_same(same),
+    ]
+    findings.sort(key=lambda finding: GRAVITY[finding.severity])
+    ok: bool | None = True
+    if any(finding.severity == "error" for finding in findings):
+        ok = False
+    elif by_state.get("unread"):
+        ok = None
+    return ok, _summary(by_state), tuple(findings)
+
+
+def _summary(by_state: dict[str, list[Change]]) -> str:
+    changed, identical = by_state.get("changed", []), by_state.get("identical", [])
+    both = len(changed) + len(identical) + len(by_state.get("invalid", []))
+    parts = []
+    if changed:
+        values = [row.change for row in changed if row.change is not None and _is_matrix(row)]
+        middle = f" (matrices by {_range(values)})" if values else ""
+        parts.append(f"{len(changed):,} of {plural(both, 'tensor')} changed{middle}")
+    else:
+        parts.append(f"none of {plural(both, 'tensor')} changed")
+    if identical and changed:
+        parts.append(f"{len(identical):,} are identical")
+    for state, words in (
+        ("shape", "differ in shape"),
+        ("invalid", "hold NaN or Inf"),
+        ("unread", "could not be read"),
+    ):
+        if by_state.get(state):
+            parts.append(f"{len(by_state[state]):,} {words}")
+    alone = len(by_state.get("left", [])) + len(by_state.get("right", []))
+    if alone:
+        parts.append(f"{alone:,} are on one side only")
+    text = "; ".join(parts)
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _range(values: Sequence[float]) -> str:
+    low, high = min(values), max(values)
+    return f"{low:.2g}" if high <= 1.05 * low else f"{low:.2g} to {high:.2g}"
+
+
+def _is_matrix(row: Change) -> bool:
+    return sum(size > 1 for size in row.shape) > 1
+
+
+def _lines(rows: Sequence[Change]) -> tuple[str, ...]:
+    texts = [shorten(text) for text in named([row.name for row in rows])]
+    if len(texts) <= _LINES:
+        return tuple(texts)
+    return (*texts[: _LINES - 1], f"and {plural(len(texts) - _LINES + 1, 'template')} more")
+
+
+def _broken(shapes: Sequence[Change], invalid: Sequence[Change]) -> list[Finding]:
+    found = []
+    if shapes:
+        told = [
+            f"{shorten(r.name, 90)}: {list(r.shape)} became {list(r.shape_after)}" for r in shapes
+        ]
+        found.append(
+            Finding(
+                "weights.shapes_differ",
+                "error",
+                f"{plural(len(shapes), 'tensor')} of the same name differ in shape",
+                evidence_for=(
+                    *told[:_LINES],
+                    *[f"and {len(told) - _LINES:,} more"] * (len(told) > _LINES),
+                ),
+                changes_output=True,
+                next_step="Look whether both belong to the same model; these were not compared.",
+            )
+        )
+    if invalid:
+        found.append(
+            Finding(
+                "weights.not_finite",
+                "error",
+                f"{plural(len(invalid), 'tensor')} hold NaN or infinite values on one side or both",
+                detail=invalid[0].reason,
+                evidence_for=_lines(invalid),
+                changes_output=True,
+                next_step="Scan both sides: scan_weights names the values and the tensors.",
+            )
+        )
+    return found
+
+
+def _unread(rows: Sequence[Change]) -> list[Finding]:
+    if not rows:
+        return []
+    return [
+        Finding(
+            "weights.unread",
+            "warning",
+            f"{plural(len(rows), 'tensor')} could not be compared",
+            detail=rows[0].reason,
+            evidence_for=_lines(rows),
+            confidence="unknown",
+        )
+    ]
+
+
+def _moved(changed: Sequence[Change], identical: Sequence[Change]) -> list[Finding]:
+    still = [row for row in identical if is_weight(row.name, row.dtype, "", _is_matrix(row))]
+    moved = [row for row in changed if _is_matrix(row) and row.change is not None]
+    if not still and not moved:
+        return []
+    if not moved and not changed:
+        return [
+            Finding(
+                "weights.all_identical",
+                "note",
+                f"All {plural(len(still), 'weight')} are identical: the same model, or nothing was trained",
+                evidence_for=_lines(still),
+            )
+        ]
+    found = []
+    matrices = [row for row in still if _is_matrix(row)]
+    if matrices:
+        found.append(
+            Finding(
+                "weights.unmoved",
+                "warning",
+                f"{plural(len(matrices), 'matrix', 'matrices')} did not move at all, while "
+                f"{len(moved):,} did",
+                evidence_for=_lines(matrices),
+                evidence_against=(
+                    "Frozen on purpose, as a draft's embedding often is, they would look so.",
+                ),
+                next_step="Look whether these were meant to be trained.",
+            )
+        )
+    slight = [row for row in moved if row.change is not None and row.change < _SLIGHT]
+    if slight:
+        usual = statistics.median(row.change or 0.0 for row in moved)
+        found.append(
+            Finding(
+                "weights.slight",
+                "note",
+                f"{plural(len(slight), 'matrix', 'matrices')} moved by less than {_SLIGHT:.1%} of the norm "
+                f"(the median is {usual:.2g})",
+                evidence_for=_lines(slight),
+            )
+        )
+    return found
+
+
+def _alone(left: Sequence[Change], right: Sequence[Change]) -> list[Finding]:
+    found = []
+    for rows, side in ((left, "first"), (right, "second")):
+        if rows:
+            found.append(
+                Finding(
+                    "weights.one_side",
+                    "note",
+                    f"{plural(len(rows), 'tensor')} {'is' if len(rows) == 1 else 'are'} only in the {side}",
+                    evidence_for=_lines(rows),
+                )
+            )
+    return found
+
+
+def _same(same: Same) -> list[Finding]:
+    if not same:
+        return []
+    told = [f"{shorten(a, 90)} = {shorten(b, 90)}" for a, b in same]
+    return [
+        Finding(
+            "weights.same_values",
+            "note",
+            f"{plural(len(same), 'tensor')} of the first equal one of the second under another name",
+            evidence_for=(
+                *told[:_LINES],
+                *[f"and {len(told) - _LINES:,} more"] * (len(told) > _LINES),
+            ),
+        )
+    ]
