@@ -76,7 +76,7 @@ def test_the_incident_proves_nothing_yet(incident: Ledger) -> None:
     assert story.ok is None
     assert story.configurations == (0, 0, 1)
     assert codes(story) == ["launches.intermittent", "launches.consistent"]
-    assert "no proof" in story.findings[1].title
+    assert "never its proof" in story.findings[1].title
     assert "first-start served without the change" in story.findings[1].evidence_against
     plan = story.findings[0].experiment
     assert plan is not None

@@ -128,7 +128,8 @@ def _tested(ledger: LaunchLedger, at: int, step: Differences) -> Iterator[Findin
     yield Finding(
         "launches.consistent",
         "note",
-        f"{plural(later, 'success', 'successes')} with {change.text}: consistent with it, and no proof",
+        f"{plural(later, 'success', 'successes')} with {change.text}: consistent with the hypothesis, "
+        "never its proof",
         detail=(f"Hypothesis: {launch.hypothesis}. " if launch.hypothesis else "")
         + f"A change without any effect would show {need} clean starts in a row in under 3 % of cases "
         f"at the rate seen so far ({hung} of {starts}); there {'is' if later == 1 else 'are'} {later}.",
