@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 
-from packaging.specifiers import SpecifierSet
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 # Titles are padded with blanks to the length of the command line they overwrite. 0.4.3 wrote the
@@ -171,15 +171,32 @@ _TOGETHER = (
 ORDER_CHANGED = Version("0.5.14")
 
 
-def phase_order(version: str) -> tuple[Step, ...] | None:
-    """Return the steps of a start-up in their order, or None where the version is not known.
+def phase_order(version: str, texts: str = "") -> tuple[Step, ...] | None:
+    """Return the steps of a start-up in their order, or None where it cannot be told.
 
     A step that a launch does not take (no draft, graphs disabled) is skipped.
+
+    Parameters
+    ----------
+    version
+        The release, "" where it is not known.
+    texts
+        The releases that write what was found in the log, as one specifier: it may tell the order where
+        the version is not known.
     """
     known = parse_version(version)
-    if known is None:
+    if known is not None:
+        return _TOGETHER if known >= ORDER_CHANGED else _EACH_IN_TURN
+    try:
+        ranges = SpecifierSet(texts)
+    except InvalidSpecifier:
         return None
-    return _TOGETHER if known >= ORDER_CHANGED else _EACH_IN_TURN
+    bounds = [(one.operator, Version(one.version)) for one in ranges]
+    if any(operator == ">=" and bound >= ORDER_CHANGED for operator, bound in bounds):
+        return _TOGETHER
+    if any(operator == "<" and bound <= ORDER_CHANGED for operator, bound in bounds):
+        return _EACH_IN_TURN
+    return None
 
 
 @lru_cache(maxsize=256)

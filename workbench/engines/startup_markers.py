@@ -123,8 +123,8 @@ PHASES: tuple[Marker, ...] = (
     ),
     _mark(
         "kv_allocated", "kv_pool", "at",
-        r"^(?:Mamba |\w[\w ]{0,40})?Cache (?:is allocated|VA upper bound)\.?.*?#tokens: (?P<tokens>\d+)",
-        "Cache is allocated. #tokens:", ">=0.4.3,<0.5.13",
+        r"^KV Cache is allocated\. #tokens: (?P<tokens>\d+)",
+        "KV Cache is allocated. #tokens:", ">=0.4.3,<0.5.13",
     ),
     _mark(
         "kv_allocated", "kv_pool", "at",

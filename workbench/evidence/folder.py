@@ -7,6 +7,7 @@ whoever knows their contents recognises them.
 
 from __future__ import annotations
 
+import calendar
 import dataclasses
 import gzip
 import io
@@ -15,7 +16,7 @@ import stat
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -60,6 +61,8 @@ class Folder:
         Its path, for messages.
     sizes
         Name (with ``/``) to size in bytes, sorted by name.
+    times
+        Name to the time it was last written, in seconds; a copy may have lost it.
     notes
         What was left out, and why.
     """
@@ -67,6 +70,7 @@ class Folder:
     def __init__(self, name: str, notes: tuple[str, ...] = ()) -> None:
         self.name = name
         self.sizes: dict[str, int] = {}
+        self.times: dict[str, float] = {}
         self.notes = list(notes)
 
     def open(self, name: str) -> IO[bytes]:
@@ -124,10 +128,13 @@ class _Disk(Folder):
         if root.is_file():
             self._root = root.parent
             self.sizes[root.name] = root.stat().st_size
+            self.times[root.name] = root.stat().st_mtime
             return
-        self.sizes = dict(sorted(self._walk()))
+        for found, status in sorted(self._walk(), key=lambda pair: pair[0]):
+            self.sizes[found] = status.st_size
+            self.times[found] = status.st_mtime
 
-    def _walk(self) -> Iterator[tuple[str, int]]:
+    def _walk(self) -> Iterator[tuple[str, os.stat_result]]:
         count = 0
         home = self._root.resolve()
         for folder, folders, files in os.walk(self._root):
@@ -138,16 +145,16 @@ class _Disk(Folder):
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             for file in sorted(files):
                 path = place / file
-                size = self._usable(path, home)
-                if size is None:
+                status = self._usable(path, home)
+                if status is None:
                     continue
                 count += 1
                 if count > MOST_MEMBERS:
                     raise _too_many(self.name)
-                yield path.relative_to(self._root).as_posix(), size
+                yield path.relative_to(self._root).as_posix(), status
 
-    def _usable(self, path: Path, home: Path) -> int | None:
-        """Return an ordinary file's size; a link out of the folder is somebody else's file."""
+    def _usable(self, path: Path, home: Path) -> os.stat_result | None:
+        """Return what an ordinary file is like; a link out of the folder is somebody else's file."""
         try:
             if path.is_symlink() and not path.resolve().is_relative_to(home):
                 self.notes.append(f"{shorten(path.name)} is a link out of the folder: not read")
@@ -156,7 +163,7 @@ class _Disk(Folder):
         except OSError as error:
             self.notes.append(f"{shorten(path.name)} could not be read: {error.strerror}")
             return None
-        return status.st_size if stat.S_ISREG(status.st_mode) else None
+        return status if stat.S_ISREG(status.st_mode) else None
 
     def _open(self, name: str) -> IO[bytes]:
         return (self._root / name).open("rb")
@@ -174,7 +181,10 @@ class _Zip(Folder):
                 why=str(error),
                 next_step="Collect it again, or unpack it and give the folder.",
             ) from None
-        self.sizes = {name: info.file_size for name, info in sorted(self._members.items())}
+        for found, info in sorted(self._members.items()):
+            self.sizes[found] = info.file_size
+            with suppress(ValueError):  # a month 0, a hour 31
+                self.times[found] = float(calendar.timegm((*info.date_time, 0, 0, 0)))
 
     def _open(self, name: str) -> IO[bytes]:
         return self._zip.open(self._members[name])
@@ -222,21 +232,26 @@ def open_inner(folder: Folder, name: str) -> Folder:
     return _Zip(io.BytesIO(folder.read(name)), f"{folder.name}/{name}")
 
 
-def read_manifest(folder: Folder) -> Manifest | None:
+def read_manifest(folder: Folder, prefix: str = "") -> Manifest | None:
     """Return the manifest of a case, or None where the folder is none.
+
+    Parameters
+    ----------
+    prefix
+        The folder in it that holds the case, with a slash at its end.
 
     Raises
     ------
     WorkbenchError
         The manifest is damaged, or of a format that is newer than this workbench.
     """
-    if MANIFEST not in folder.sizes:
+    if prefix + MANIFEST not in folder.sizes:
         return None
     import msgspec
 
     what = f"{folder.name} has a manifest that cannot be read"
     try:
-        data = msgspec.json.decode(folder.read(MANIFEST, 32 << 20))
+        data = msgspec.json.decode(folder.read(prefix + MANIFEST, 32 << 20))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise WorkbenchError(what, why=str(error), next_step="Collect it again.") from None
     form = data.get("format") if isinstance(data, dict) else None
@@ -251,18 +266,18 @@ def read_manifest(folder: Folder) -> Manifest | None:
     return _manifest(data)
 
 
-def changed_members(folder: Folder, manifest: Manifest) -> list[str]:
-    """Return the files that are not as they were collected: changed, or gone."""
+def changed_members(folder: Folder, manifest: Manifest, prefix: str = "") -> list[str]:
+    """Return the files of a case that are not as they were collected: changed, or gone."""
     import hashlib
 
     wrong = []
     for name, wanted in manifest.hashes.items():
-        if name not in folder.sizes:
+        if prefix + name not in folder.sizes:
             wrong.append(name)
             continue
         digest = hashlib.sha256()
         try:
-            with folder._open(name) as file:
+            with folder._open(prefix + name) as file:
                 while block := file.read(1 << 20):
                     digest.update(block)
         except (*_DAMAGED, RuntimeError):

@@ -1,0 +1,390 @@
+"""The hosts of one launch joined into a scene: arguments, snapshots, exits, nodes and clocks."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from workbench.engines.flags import canonical
+from workbench.engines.startup import rank_of_prefix, world_rank
+from workbench.engines.startup_markers import read_marker
+from workbench.errors import WorkbenchError, shorten
+from workbench.hang.read_host import Host, Moment, command_arguments, log_moments
+from workbench.hang.read_log import ReadLog
+from workbench.hang.read_processes import as_process, rank_of_parts, with_world
+from workbench.hang.read_pyspy import TextDump
+from workbench.hang.records import Dump, Gpu, Process, Rank, Scene, Snapshot
+
+_MOST_NOTES = 60
+# What differs between the nodes of one launch, or by chance.
+_OF_A_NODE = frozenset(
+    {"node-rank", "random-seed", "host", "port", "nccl-port", "dist-init-addr", "base-gpu-id"}
+    | {"model-path", "tokenizer-path"}
+)
+
+
+class Joined:
+    """The hosts of one launch, and what follows from all of them together."""
+
+    def __init__(self, source: str, hosts: list[Host], notes: list[str]) -> None:
+        """Join hosts; raises where they are of several launches."""
+        self.source = source
+        self.hosts = hosts
+        self.notes = [*notes, *(note for host in hosts for note in host.notes)]
+        self._one_launch()
+        self.arguments = self._arguments()
+        self.version = next((host.version for host in hosts if host.version), "")
+        self.sizes = (self._size("tp-size"), self._size("pp-size"))
+        attention = self._given("enable-dp-attention") == "True" or self._size("attn-dp-size") > 1
+        self.replicas = 1 if attention else self._size("dp-size")
+
+    def scene(self) -> Scene:
+        """Return the scene; raises where two servers are in it."""
+        snapshots = [one for host in self.hosts for one in self._snapshots(host)]
+        snapshots = self._merged(snapshots)
+        self._sized_by(snapshots)
+        snapshots = [self._numbered(one) for one in snapshots]
+        self._one_server(snapshots)
+        logs = [log for host in self.hosts for log in host.logs]
+        self.notes += [note for log in logs for note in log.notes]
+        ports = {host.manifest.port_open for host in self.hosts if host.manifest} - {None}
+        texts = ",".join(sorted({text for log in logs for text in log.texts}))
+        records: dict[str, Any] = {}
+        flight = [one for host in self.hosts for one in host.flight]
+        ras = [one for host in self.hosts for one in host.ras]
+        for name, value in (("flight", flight), ("ras", ras), ("log_versions", texts)):
+            if value:
+                records[name] = value
+        return Scene(
+            source=self.source,
+            snapshots=tuple(sorted(snapshots, key=lambda one: one.at)),
+            logs=tuple(log.log for log in logs),
+            version=self.version,
+            arguments=self.arguments,
+            environment=self._environment(),
+            expected_ranks=self._expected(),
+            port_open=(True in ports) if ports else None,
+            exits=self._exits(snapshots),
+            not_collected=self._not_collected(snapshots),
+            clock_skew=self._skew(),
+            records=records,
+            notes=tuple(dict.fromkeys(self.notes))[:_MOST_NOTES],
+        )
+
+    # -- arguments and sizes -----------------------------------------------------------------------
+
+    def _one_launch(self) -> None:
+        """Keep the logs of one launch: the newest of one folder; several folders are several launches."""
+        told = [(host, log) for host in self.hosts for log in host.logs if log.arguments]
+        if len(told) < 2:
+            return
+        newest = max(told, key=lambda pair: pair[1].log.last_at or 0.0)[1]
+        other = [
+            (host, log)
+            for host, log in told
+            if log is not newest and not _one_launch(log.arguments, newest.arguments)
+        ]
+        if not other:
+            return
+        places = {log.log.name.rpartition("/")[0] for _, log in (*other, (None, newest))}
+        if len(places) > 1 or len(self.hosts) > 1:
+            shown = ", ".join(sorted(shorten(log.log.name, 60) for _, log in other)[:3])
+            raise WorkbenchError(
+                f"{shorten(self.source)} holds several launches",
+                why=f"{shorten(newest.log.name, 60)} and {shown} begin one each",
+                next_step="Give the folder or the log of one launch.",
+            )
+        for host, log in other:
+            host.logs.remove(log)
+            self.notes.append(
+                f"{shorten(log.log.name)} is of an older launch than {shorten(newest.log.name)}: left out"
+            )
+
+    def _arguments(self) -> Mapping[str, str]:
+        logs = [log for host in self.hosts for log in host.logs if log.arguments]
+        first = min(logs, key=lambda log: _whole(log.arguments.get("node-rank")) or 0, default=None)
+        if first is not None:
+            return first.arguments
+        for host in self.hosts:
+            if host.command:
+                return host.command
+        for host in self.hosts:
+            for moment in host.moments:
+                for process in moment.listed.processes if moment.listed else ():
+                    if process.role == "parent" and process.arguments:
+                        return command_arguments(list(process.arguments), host.version)
+        return {}
+
+    def _given(self, name: str) -> str:
+        for key, value in self.arguments.items():
+            if key == name or canonical(key, self.version) == name:
+                return value
+        return ""
+
+    def _size(self, name: str) -> int:
+        return _whole(self._given(name)) or 1
+
+    def _expected(self) -> int | None:
+        names = ("tp-size", "pp-size", "dp-size")
+        if not any(self._given(name) for name in names):
+            return None
+        return self.sizes[0] * self.sizes[1] * self.replicas
+
+    def _sized_by(self, snapshots: Iterable[Snapshot]) -> None:
+        """Take the size of a pipeline stage from the titles where nothing else tells it."""
+        if self._given("tp-size"):
+            return
+        parts = [p.rank for one in snapshots for p in one.processes if p.rank is not None]
+        highest = max((rank.tp for rank in parts if rank.tp is not None), default=0)
+        self.sizes = (highest + 1, self.sizes[1])
+
+    # -- snapshots ---------------------------------------------------------------------------------
+
+    def _snapshots(self, host: Host) -> list[Snapshot]:
+        found = [self._snapshot(host, moment) for moment in host.moments]
+        # A reading that lies beside the snapshots, in no folder of theirs, is of the last one.
+        if len(found) > 1:
+            bare = [one for one in found if not one.processes and not one.dumps]
+            full = [one for one in found if one.processes or one.dumps]
+            if bare and full and not any(one.gpus for one in full):
+                found = [*full[:-1], dataclasses.replace(full[-1], gpus=bare[-1].gpus)]
+        offset = (host.manifest.utc_offset or 0.0) if host.manifest else 0.0
+        for log in host.logs:
+            passes, loose = log_moments(log, offset)
+            found += [self._from_log(host, one) for one in passes]
+            if loose:
+                found.append(self._after_death(host, log, loose, offset))
+        return found
+
+    def _snapshot(self, host: Host, moment: Moment) -> Snapshot:
+        processes = {p.pid: p for p in moment.listed.processes} if moment.listed else {}
+        nonblocking = moment.listed.nonblocking if moment.listed else frozenset()
+        at = moment.at
+        if at is None:
+            times = [reading.at for reading in moment.readings if reading.at is not None]
+            at = times[-1] if times else moment.written
+        for dump in moment.dumps:
+            if dump.pid not in processes:
+                process = _from_dump(dump, host.name, moment)
+                if process is not None:
+                    processes[dump.pid] = process
+        dumps = [
+            dataclasses.replace(d, at=at, nonblocking=d.nonblocking or d.pid in nonblocking)
+            for d in moment.dumps
+        ]
+        stacks = {(d.pid, d.native) for d in dumps}
+        refused = moment.listed.refused if moment.listed else ()
+        dumps += [d for d in refused if (d.pid, d.native) not in stacks]
+        gpus: tuple[Gpu, ...] = moment.readings[-1].gpus if moment.readings else ()
+        return Snapshot(at, host.name, tuple(processes.values()), tuple(dumps), gpus)
+
+    def _from_log(self, host: Host, found: Sequence[TextDump]) -> Snapshot:
+        """Make a snapshot of the dumps that watchdogs wrote into a log."""
+        processes = []
+        for one in found:
+            process = as_process(one.dump.pid, host.name, one.title)
+            parts = rank_of_prefix(one.prefix)
+            if process.rank is None and parts:  # the process dumps itself under its own prefix
+                rank = rank_of_parts(parts)
+                process = dataclasses.replace(process, role="scheduler", rank=rank)
+            processes.append(process)
+        at = max((one.dump.at or 0.0 for one in found), default=0.0)
+        return Snapshot(at, host.name, tuple(processes), tuple(one.dump for one in found))
+
+    def _after_death(
+        self, host: Host, log: ReadLog, found: Sequence[TextDump], offset: float
+    ) -> Snapshot:
+        """Make a snapshot of the stacks that Python printed when it was killed.
+
+        They do not say whose they are. It is certain only where one process printed, and the file is one
+        rank's, or torch's own last words name one rank.
+        """
+        at = max((one.dump.at or 0.0 for one in found), default=0.0) - offset
+        prefixes = {line.rank for line in log.log.lines if line.rank}
+        own = {prefix for prefix in prefixes if not prefix.startswith("rank")}
+        words = {
+            line.rank
+            for line in log.log.lines
+            if line.rank.startswith("rank")
+            and (event := read_marker(line.text))
+            and event.marker.error
+        }
+        processes: tuple[Process, ...] = ()
+        rank: Rank | None = None
+        if len(found) == 1 and len(own) == 1 and not words:
+            rank = rank_of_parts(rank_of_prefix(next(iter(own))))
+        elif len(found) == 1 and len(words) == 1:
+            number = int(next(iter(words))[4:])
+            rank = Rank(number, tp=number) if number < self.sizes[0] else None
+        if rank is not None:
+            processes = (Process(found[0].dump.pid, host.name, "scheduler", "", rank),)
+        elif found:
+            self.notes.append(
+                "the stacks printed at the end do not say of which rank they are: they tell the phase only"
+            )
+        return Snapshot(at, host.name, processes, tuple(one.dump for one in found))
+
+    def _merged(self, snapshots: list[Snapshot]) -> list[Snapshot]:
+        """Drop what two zips of one host both hold."""
+        found: dict[tuple[str, float, tuple[int, ...]], Snapshot] = {}
+        for one in snapshots:
+            key = (one.host, one.at, tuple(sorted(d.pid for d in one.dumps)))
+            before = found.get(key)
+            if before is None or len(one.processes) > len(before.processes):
+                found[key] = one
+        return list(found.values())
+
+    def _numbered(self, one: Snapshot) -> Snapshot:
+        processes = tuple(with_world(process, *self.sizes) for process in one.processes)
+        return dataclasses.replace(one, processes=processes)
+
+    def _one_server(self, snapshots: Iterable[Snapshot]) -> None:
+        """Refuse two servers in one scene: one rank on two hosts, or twice at one time on one host."""
+        hosts: dict[tuple[int | None, int], set[str]] = defaultdict(set)
+        for one in snapshots:
+            pids: dict[tuple[int | None, int], int] = {}
+            for process in one.processes:
+                if process.rank is None or process.state in ("Z", "X"):
+                    continue
+                key = (process.rank.dp, process.rank.world)
+                hosts[key].add(one.host)
+                if pids.setdefault(key, process.pid) != process.pid or len(hosts[key]) > 1:
+                    raise WorkbenchError(
+                        f"{shorten(self.source)} holds several servers",
+                        why=f"{process.rank} is there twice"
+                        + (
+                            f", on {' and '.join(sorted(hosts[key]))}"
+                            if len(hosts[key]) > 1
+                            else ""
+                        ),
+                        next_step="Give the evidence of one server.",
+                    )
+
+    # -- what all hosts tell together --------------------------------------------------------------
+
+    def _environment(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for host in self.hosts:
+            for moment in host.moments:
+                for process in moment.listed.processes if moment.listed else ():
+                    if process.role == "parent":
+                        found.update(process.environment)
+            found.update(host.environment)
+        return found
+
+    def _exits(self, snapshots: Iterable[Snapshot]) -> dict[int, int]:
+        found: dict[int, int] = {}
+        ranks: dict[int, int] = {}
+        for one in snapshots:
+            for process in one.processes:
+                number = (
+                    self._launch_number(process.rank) if process.rank is not None else -process.pid
+                )
+                ranks[-process.pid] = number
+                if process.exit_code is not None:
+                    found[number] = process.exit_code
+        nodes = self._size("nnodes")
+        for host in self.hosts:
+            for log in host.logs:
+                node = _whole(log.arguments.get("node-rank")) or 0
+                first = node * (self.sizes[0] * self.sizes[1] // nodes) if nodes > 1 else 0
+                for index, code in log.exits.items():
+                    number = index + first if index >= 0 else ranks.get(index, index)
+                    found.setdefault(number, code)
+        return found
+
+    def _launch_number(self, rank: Rank) -> int:
+        """Return a rank's number among all ranks of the launch; replicas follow one another."""
+        if self.replicas > 1 and rank.dp is not None:
+            return rank.world + rank.dp * self.sizes[0] * self.sizes[1]
+        return rank.world
+
+    def _not_collected(self, snapshots: Iterable[Snapshot]) -> tuple[int, ...]:
+        """Return the ranks of nodes from which nothing was collected; each node has equally many."""
+        nodes = self._size("nnodes")
+        ranks = self.sizes[0] * self.sizes[1]
+        if nodes < 2 or ranks % nodes or self.replicas > 1:
+            return ()
+        each = ranks // nodes
+        seen: set[int] = set()
+        for host in self.hosts:
+            if host.manifest and host.manifest.node_rank is not None:
+                seen.add(host.manifest.node_rank)
+            seen |= {
+                node
+                for log in host.logs
+                if (node := _whole(log.arguments.get("node-rank"), zero=True)) is not None
+            }
+        for one in snapshots:
+            seen |= {p.rank.world // each for p in one.processes if p.rank is not None}
+        for host in self.hosts:
+            for log in host.logs:
+                for prefix in {line.rank for line in log.log.lines}:
+                    parts = rank_of_prefix(prefix)
+                    if parts:
+                        seen.add(world_rank(parts, tp_size=self.sizes[0]) // each)
+        return tuple(
+            n
+            for node in range(nodes)
+            if node not in seen
+            for n in range(node * each, node * each + each)
+        )
+
+    def _skew(self) -> dict[str, float]:
+        """Return how far each host's clock is ahead of the first's.
+
+        All ranks leave the first initialisation together, so that its end tells their clocks apart.
+        """
+        ends: dict[str, float] = {}
+        for host in self.hosts:
+            offset = (host.manifest.utc_offset or 0.0) if host.manifest else 0.0
+            first: dict[str, float] = {}
+            for log in host.logs:
+                for line in log.log.lines:
+                    if line.at is not None and line.rank and " ends." in line.text:
+                        event = read_marker(line.text)
+                        if event is not None and event.code == "dist_end":
+                            first.setdefault(line.rank, line.at - offset)
+            if first:
+                ends.setdefault(host.name, max(first.values()))
+        if len(ends) < 2:
+            return {}
+        reference = next(iter(ends.values()))
+        return {name: at - reference for name, at in ends.items()}
+
+
+def _from_dump(dump: Dump, host: str, moment: Moment) -> Process | None:
+    """Return the process of a dump that no list of processes names; None where nothing tells who it is."""
+    title = moment.titles.get(dump.pid, "")
+    process = as_process(dump.pid, host, title)
+    if process.role != "other":
+        return process
+    number = moment.ranks.get(dump.pid)
+    if number is not None:  # whoever named the file knew the rank
+        return dataclasses.replace(process, role="scheduler", rank=Rank(number, tp=number))
+    main = dump.main
+    functions = {f.function.rpartition(".")[2] for f in main.frames} if main else set()
+    if "run_scheduler_process" in functions:
+        return dataclasses.replace(process, role="scheduler")
+    if "run_detokenizer_process" in functions:
+        return dataclasses.replace(process, role="detokenizer")
+    if "launch_server" in functions or "_wait_for_scheduler_ready" in functions:
+        return dataclasses.replace(process, role="parent")
+    return process if title else None
+
+
+def _one_launch(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    """Whether two logs that print their arguments are of two nodes of one launch."""
+    if one.get("node-rank") == other.get("node-rank"):
+        return False
+    names = (set(one) & set(other)) - _OF_A_NODE
+    return all(one[name] == other[name] for name in names)
+
+
+def _whole(text: str | None, *, zero: bool = False) -> int | None:
+    if text is None or not text.isdecimal() or len(text) > 6:
+        return None
+    number = int(text)
+    return number if number or zero else None
