@@ -9,7 +9,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from workbench.engines import flags
 from workbench.hang import phases, waits
 from workbench.hang.look import Look, RankLook
-from workbench.hang.records import Dump, Frame, Gpu, Process, Rank, Scene, Snapshot, WaitClass
+from workbench.hang.records import (
+    Dump,
+    Frame,
+    Gpu,
+    Phase,
+    Process,
+    Rank,
+    Scene,
+    Snapshot,
+    WaitClass,
+)
 
 # Two looks that are closer than this are one.
 APART = 1.0
@@ -208,7 +218,7 @@ def _rank(base: Look, number: int, seen: _Seen) -> RankLook:
         dump=dump,
         frames=frames,
         wait=wait,
-        phase=phases.phase_of(frames, base.version),
+        phase=_phase_of(frames, dump, base.version),
         looks=len(same),
         gpu=_gpu(snapshot, process),
         gone=_gone(base, number, process, snapshot.at < seen.until),
@@ -216,6 +226,13 @@ def _rank(base: Look, number: int, seen: _Seen) -> RankLook:
     if rank.stopped:
         rank = dataclasses.replace(rank, wait="STOPPED")
     return _with_motion(rank, same)
+
+
+def _phase_of(frames: Sequence[Frame], dump: Dump | None, version: str) -> Phase:
+    """Return the phase that the thread of interest tells, or else the main thread."""
+    told = phases.phase_of(frames, version)
+    main = dump.main if dump is not None else None
+    return told if told != "unknown" or main is None else phases.phase_of(main.frames, version)
 
 
 def _gone(base: Look, number: int, process: Process, vanished: bool) -> str:

@@ -130,7 +130,8 @@ def read_story(
                 said.append(Said(number, line.at, event, line))
         moments = [log.last_at, *(line.at for line in log.lines[-1:])]
         ends += [moment for moment in moments if moment is not None]
-    return _tell(said, version, last_line, stopped, max(ends, default=None))
+    draft = bool(arguments.get("speculative-algorithm"))
+    return _tell(said, version, last_line, stopped, max(ends, default=None), draft)
 
 
 def _tell(
@@ -139,11 +140,12 @@ def _tell(
     last_line: Mapping[int, LogLine],
     stopped: bool,
     last_at: float | None,
+    draft: bool,
 ) -> Story:
     errors = [one for one in said if one.event.marker.error]
     told = [one for one in said if not one.event.marker.error]
     codes = Counter(one.event.code for one in told)
-    reached, after = _reached(told, version, _has_draft(told))
+    reached, after = _reached(told, version, draft or _has_draft(told))
     return Story(
         spans=_spans(told),
         reached=reached,
@@ -198,7 +200,13 @@ def _words(text: str) -> str:
 def _next(phase: str, times: int, version: str, draft: bool) -> str:
     """Return the step that follows when a phase has ended for the `times`-th time."""
     order = phase_order(version) or phase_order("0.5.14") or ()
-    steps = [step for step in order if step.model == "target" or draft]
+    # Prefill graphs are off in many launches: only their own lines put a rank there.
+    steps = [
+        step
+        for step in order
+        if (step.model == "target" or draft)
+        and (step.phase != "graph_prefill" or phase == step.phase)
+    ]
     places = [i for i, step in enumerate(steps) if step.phase == phase]
     if not places:
         return phase

@@ -1,0 +1,13 @@
+"""Scenes of hung, slow and healthy servers, with what a diagnosis of each must say."""
+
+from __future__ import annotations
+
+from .case import Case
+from .design import DESIGN
+from .healthy import HEALTHY
+from .recorded import RECORDED
+from .reported import REPORTED
+from .rules import BY_RULE
+from .traps import TRAPS
+
+CASES: tuple[Case, ...] = (*RECORDED, *DESIGN, *REPORTED, *BY_RULE, *HEALTHY, *TRAPS)

@@ -1,0 +1,360 @@
+"""What misleads: each of these has made somebody accuse the wrong rank."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from workbench.hang.records import Process, Rank, Scene, Snapshot
+
+from .build import BARRIER, CAPTURE, IDLE_0, IDLE_N, INIT, LOOP, R, scene, started, thread, written
+from .case import Case
+
+WAITS = f"{BARRIER} {CAPTURE}"
+FORWARD = f"LlamaForCausalLM.forward {CAPTURE}"
+WATCHDOG = thread(
+    "WatchdogRaw._watchdog_once@/x/sglang/srt/utils/watchdog.py",
+    "Thread-1 (_watchdog_thread)",
+    active=True,
+)
+
+
+def replicas(first: str, second: str, cpu: float = 0.01) -> Scene:
+    """Two data-parallel replicas of two ranks each, under one controller."""
+    stacks = [first, first, second, second]
+    whole = scene(
+        [R(stack, cpu=cpu) for stack in stacks], arguments={"tp-size": "2", "dp-size": "2"}, log=()
+    )
+    shots = []
+    for shot in whole.snapshots:
+        found = tuple(
+            dataclasses.replace(
+                p,
+                rank=Rank(i, dp=i // 2, tp=i % 2),
+                title=f"sglang::scheduler_DP{i // 2}_TP{i % 2}",
+                parent=950,
+            )
+            for i, p in enumerate(shot.processes)
+        )
+        controller = Process(
+            950, "node0", "controller", "sglang::data_parallel_controller", state="S"
+        )
+        shots.append(dataclasses.replace(shot, processes=(*found, controller)))
+    return dataclasses.replace(whole, snapshots=tuple(shots))
+
+
+def attention() -> Scene:
+    """Data-parallel attention: all ranks are of one group, and their titles say DP0_TP0, DP1_TP1."""
+    whole = scene(
+        [R(WAITS), R(WAITS), R(FORWARD), R(WAITS)],
+        arguments={"tp-size": "4", "dp-size": "4", "enable-dp-attention": "True"},
+    )
+    shots = [
+        dataclasses.replace(
+            shot,
+            processes=tuple(
+                dataclasses.replace(p, rank=Rank(i, dp=i, tp=i))
+                for i, p in enumerate(shot.processes)
+            ),
+        )
+        for shot in whole.snapshots
+    ]
+    return dataclasses.replace(whole, snapshots=tuple(shots))
+
+
+def two_nodes(second: bool) -> Scene:
+    one = scene(
+        [R(WAITS) for _ in range(4)], arguments={"tp-size": "8", "nnodes": "2"}, host="node0"
+    )
+    if not second:
+        return one
+    ranks = [R(WAITS), R(WAITS), R(FORWARD), R(WAITS)]
+    two = scene(ranks, numbers=range(4, 8), host="node1", arguments={})
+    # Each node numbers its processes for itself, and its clock is a little off.
+    shots = [
+        dataclasses.replace(
+            shot,
+            at=shot.at + 7.0,
+            processes=tuple(dataclasses.replace(p, pid=p.pid - 4) for p in shot.processes),
+            dumps=tuple(dataclasses.replace(d, pid=d.pid - 4) for d in shot.dumps),
+        )
+        for shot in two.snapshots
+    ]
+    return dataclasses.replace(one, snapshots=(*one.snapshots, *shots), clock_skew={"node1": 7.0})
+
+
+def parent_only() -> Scene:
+    parent = Process(
+        900, "node0", "parent", "python -m sglang.launch_server", state="S", cpu_seconds=1.0
+    )
+    children = tuple(
+        Process(
+            1000 + i,
+            "node0",
+            "scheduler",
+            "python -c from multiprocessing.spawn import spawn_main",
+            state="R",
+        )
+        for i in range(2)
+    )
+    shots = tuple(Snapshot(1.8e9 + 30 * i, "node0", (parent, *children)) for i in range(2))
+    return Scene("made by hand", shots, version="0.5.14", arguments={"tp-size": "2"})
+
+
+def untitled_sibling() -> Scene:
+    """One rank has its title, the other is still called spawn_main: nobody is missing."""
+    child = Process(
+        1001,
+        "node0",
+        "scheduler",
+        "python -c from multiprocessing.spawn import spawn_main",
+        state="R",
+    )
+    stack = (
+        "_new_process_group_helper GroupCoordinator.__init__ initialize_model_parallel "
+        f"ModelRunner.init_torch_distributed ModelRunner.initialize {INIT}"
+    )
+    return scene([R(stack)], arguments={"tp-size": "2"}, extra=(child,), gpu=None)
+
+
+TRAPS = (
+    Case(
+        "trap-all-equal",
+        lambda: scene([R(WAITS) for _ in range(8)], log=started(8, "decode")),
+        "hung",
+        "graph_decode",
+        "all at the same barrier: nobody is behind",
+        wait="HOST_COLL",
+        rule="R6",
+    ),
+    Case(
+        "trap-one-one-split",
+        lambda: scene([R(FORWARD), R(WAITS)], log=started(2, "decode")),
+        "hung",
+        "graph_decode",
+        "two ranks: the one behind in program order",
+        odd=(0,),
+        rule="R6",
+    ),
+    Case(
+        "trap-one-one-collectives",
+        lambda: scene(
+            [
+                R(WAITS),
+                R(f"all_reduce GroupCoordinator.all_reduce LlamaForCausalLM.forward {CAPTURE}"),
+            ],
+            log=started(2, "decode"),
+        ),
+        "hung",
+        "graph_decode",
+        "two ranks in two collectives: who skipped one cannot be told",
+        rule="R6",
+    ),
+    Case(
+        "trap-even-split",
+        lambda: scene([R(WAITS), R(FORWARD), R(FORWARD), R(FORWARD)], log=started(4, "decode")),
+        "hung",
+        "graph_decode",
+        "three in the forward, one ahead: the majority is not accused",
+        rule="R6",
+    ),
+    Case(
+        "trap-rank0-lines",
+        lambda: scene(
+            [R(WAITS), R(WAITS), R(FORWARD)],
+            log=[
+                *started(3, "decode"),
+                "70 TP0| Capturing batches (bs=4 avail_mem=8.1 GB):  33%|███ | 1/3 [00:11<00:44, 5.5s/it]",
+                "71 TP0| Registering 12 cuda graph addresses",
+            ],
+        ),
+        "hung",
+        "graph_decode",
+        "what only rank 0 writes does not put it ahead",
+        odd=(2,),
+        rule="R6",
+    ),
+    Case(
+        "trap-tied-timestamps",
+        lambda: scene([R(WAITS), R(FORWARD), R(WAITS)], apart=0.0, log=started(3, "decode")),
+        "cannot_tell",
+        "graph_decode",
+        "two looks at one time are one",
+        rule="R1",
+    ),
+    Case(
+        "trap-recycled-pid",
+        lambda: scene([R(WAITS), R(FORWARD, restarted=True), R(WAITS)], log=started(3, "decode")),
+        "cannot_tell",
+        "graph_decode",
+        "the same pid is another process: one look at it",
+        rule="R1",
+    ),
+    Case(
+        "trap-eacces",
+        lambda: scene(
+            [R(WAITS, cpu=0.0), R(refusal="permission denied", state="S", cpu=0.9), R(WAITS)],
+            log=started(3, "decode"),
+        ),
+        "cannot_tell",
+        "graph_decode",
+        "no permission is not absence",
+        rule="R1",
+    ),
+    Case(
+        "trap-active-watchdog",
+        lambda: scene(
+            [R(WAITS, other_threads=(WATCHDOG,)), R(WAITS, other_threads=(WATCHDOG,)), R(FORWARD)],
+            log=started(3, "decode"),
+        ),
+        "hung",
+        "graph_decode",
+        "the watchdog's own thread is a bystander",
+        odd=(2,),
+        rule="R6",
+    ),
+    Case(
+        "trap-hex-frames",
+        lambda: scene(
+            [
+                R(
+                    f"0x7f7cce098e51 c10d::Work::wait {WAITS}",
+                    then=f"0x7fffce0ffe51 c10d::Work::wait {WAITS}",
+                ),
+                R(FORWARD),
+                R(WAITS),
+            ],
+            log=started(3, "decode"),
+        ),
+        "hung",
+        "graph_decode",
+        "addresses differ from look to look, and mean nothing",
+        odd=(1,),
+        rule="R6",
+    ),
+    Case(
+        "trap-dp-controller",
+        lambda: replicas(IDLE_0, WAITS),
+        "hung",
+        "graph_decode",
+        "replica 1 is hung, replica 0 is another group; all alike in it",
+    ),
+    Case(
+        "trap-dp-healthy",
+        lambda: replicas(IDLE_0, IDLE_N, cpu=0.7),
+        "idle",
+        "ready",
+        "two replicas, both well",
+        rule="R15",
+    ),
+    Case(
+        "trap-dp-attention",
+        attention,
+        "hung",
+        "graph_decode",
+        "one group, whatever the DP numbers",
+        odd=(2,),
+        rule="R6",
+    ),
+    Case(
+        "trap-one-node-of-two",
+        lambda: two_nodes(False),
+        "cannot_tell",
+        "graph_decode",
+        "the other node was not collected",
+        rule="R1",
+        not_collected=(4, 5, 6, 7),
+        proposes="workbench collect",
+    ),
+    Case(
+        "trap-two-nodes",
+        lambda: two_nodes(True),
+        "hung",
+        "graph_decode",
+        "the same pids on two hosts, clocks 7 s apart",
+        odd=(6,),
+        rule="R6",
+    ),
+    Case(
+        "trap-untitled",
+        untitled_sibling,
+        "cannot_tell",
+        "dist_init",
+        "a rank without a title yet is not missing",
+    ),
+    Case(
+        "trap-parent-polls",
+        parent_only,
+        "cannot_tell",
+        "spawn",
+        "the parent's poll is never the culprit",
+    ),
+    Case(
+        "trap-spinning",
+        lambda: scene(
+            [R(f"synchronize {CAPTURE}", cpu=1.0), R(WAITS), R(WAITS)], log=started(3, "decode")
+        ),
+        "hung",
+        "graph_decode",
+        "CPU time in a synchronisation is no progress",
+        odd=(0,),
+    ),
+    Case(
+        "trap-stopped-idle",
+        lambda: scene([R(IDLE_0, state="T", cpu=0.0), R(IDLE_N, cpu=0.0)], log=started(2, "ready")),
+        "stopped",
+        "ready",
+        "a stopped rank of an idle server",
+        odd=(0,),
+        rule="RT",
+    ),
+    Case(
+        "trap-all-stopped",
+        lambda: scene([R(WAITS, state="T"), R(FORWARD, state="T")], log=started(2, "decode")),
+        "stopped",
+        "graph_decode",
+        "all stopped: nobody is the odd one",
+        rule="RT",
+    ),
+    Case(
+        "trap-stopped-one-look",
+        lambda: scene([R(WAITS), R(FORWARD, state="T")], looks=1, log=started(2, "decode")),
+        "stopped",
+        "graph_decode",
+        "one look is enough for state T, not for hung",
+        odd=(1,),
+        rule="RT",
+    ),
+    Case(
+        "trap-idle-frozen",
+        lambda: scene([R(IDLE_N, cpu=0.0) for _ in range(4)], log=started(4, "ready")),
+        "cannot_tell",
+        "ready",
+        "all in the broadcast, no CPU time, no sleeper: not well by that alone",
+    ),
+    Case(
+        "trap-order-0.5.8",
+        lambda: Scene(
+            "made by hand",
+            (),
+            (written(started(2, "captured", "0.5.8")),),
+            version="0.5.8",
+            arguments={"tp-size": "2", "speculative-algorithm": "EAGLE3"},
+        ),
+        "cannot_tell",
+        "weights",
+        "in 0.5.8 the draft's weights come after the target's capture",
+    ),
+    Case(
+        "trap-queue-partner",
+        lambda: scene(
+            [
+                R(f"Queue.get process_batch_result@/x/sglang/srt/managers/scheduler.py {LOOP}"),
+                *(R(WAITS) for _ in range(2)),
+            ],
+            log=started(3, "captured"),
+        ),
+        "hung",
+        "graph_decode",
+        "a thread that waits for another thread is not at fault by itself",
+    ),
+)

@@ -1,0 +1,325 @@
+"""What speaks for a verdict and against it, and what cannot be told: in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from workbench.errors import shorten
+from workbench.hang import waits, words
+from workbench.hang.look import Look, RankLook
+from workbench.hang.records import Phase, Scene
+from workbench.hang.rules import Rule, Verdict
+from workbench.result import Experiment, Finding, Severity
+
+PHASES: dict[str, str] = {
+    "spawn": "starting its processes", "dist_init": "setting up the process groups",
+    "weights": "loading weights", "load_barrier": "the barrier after loading",
+    "kv_pool": "allocating the KV pool",
+    "draft_embed": "sharing the draft's embedding", "warmup": "warm-up and autotuning",
+    "graph_prefill": "capturing prefill graphs", "graph_decode": "capturing decode graphs",
+    "graph_draft": "capturing draft graphs", "init_done": "the start-up done, not yet ready",
+    "ready": "the event loop", "unknown": "an unknown phase",
+}  # fmt: skip
+MOST = 8
+_TELLING = (
+    "heartbeat", "collective_timeout", "load_barrier", "rank_died", "child_crashed", "out_of_memory", "xid",
+    "nccl_error", "gloo_error", "cuda_error", "capture_failed", "warmup_failed", "exception", "fatal",
+)  # fmt: skip
+_SEVERITY: dict[str, Severity] = {
+    "slow": "warning", "cannot_tell": "warning", "idle": "note", "serving": "note"
+}  # fmt: skip
+
+
+def name_of(rank: RankLook) -> str:
+    """Return a rank's name as its title has it; its number where several would be called alike."""
+    return str(rank.rank)
+
+
+def names(ranks: Iterable[RankLook]) -> str:
+    """Return the names of ranks in one short text: ``TP0-6``."""
+    ranks = list(ranks)
+    texts = [name_of(rank) for rank in ranks]
+    heads = {text.rstrip("0123456789") for text in texts}
+    if len(heads) == 1 and all(text[-1:].isdigit() for text in texts):
+        head = heads.pop()
+        return head + words.spans(int(text[len(head) :]) for text in texts)
+    return shorten(", ".join(texts), 80)
+
+
+def standing_in(rank: RankLook) -> str:
+    """Return what one rank stands in: its telling frame, or why there is none."""
+    frame = waits.telling_frame(rank.frames)
+    if frame is not None:
+        return words.frame_text(frame)
+    if rank.stopped:
+        return "no stack, state T"
+    if rank.dump is not None and rank.dump.refusal:
+        return f"no stack: {rank.dump.refusal}"
+    return "no stack"
+
+
+def summary(look: Look, phase: Phase, rule: Rule, odd: Sequence[RankLook]) -> str:
+    """Return the verdict in one line."""
+    where = f"in {PHASES[phase]}" if phase != "unknown" else "in an unknown phase"
+    count = f"{len(look.alive)} of {look.expected} ranks seen"
+    state = rule.state.replace("_", " ")
+    if rule.state == "dead_rank":
+        return (
+            f"dead rank {where}: {_gone(look)}; {words.spans(r.number for r in look.alive)} alive"
+        )
+    if rule.state == "crashed":
+        return f"crashed {where}: {rule.evidence}"
+    if rule.state in ("idle", "serving"):
+        return f"{state}: {rule.evidence} ({count})"
+    if rule.state == "slow":
+        working = [rank for rank in look.alive if rank.moving and rank.wait != "IDLE"]
+        who = f"{names(working)} gets on" if working else rule.evidence
+        return f"slow, not hung, {where}: {who}"
+    if rule.state == "cannot_tell":
+        return f"cannot tell: {where}; {rule.evidence}"
+    if odd:
+        others = [rank for rank in look.alive if rank not in odd]
+        theirs = f"; {names(others)} wait{'s' if len(others) == 1 else ''}" if others else ""
+        stopped = " (stopped, state T)" if all(rank.stopped for rank in odd) else ""
+        return f"{state} {where}: {names(odd)} stands apart{stopped}{theirs}"
+    return f"{state} {where}: {rule.evidence}; no rank stands apart"
+
+
+def _gone(look: Look) -> str:
+    told = [f"{name_of(rank)} {rank.gone}" for rank in look.dead[:3]]
+    if look.absent:
+        plural = "ranks" if len(look.absent) > 1 else "rank"
+        told.append(f"{plural} {words.spans(look.absent)} not there")
+    return ", ".join(told)
+
+
+def speaking_for(look: Look, phase: Phase, rule: Rule) -> tuple[str, ...]:
+    """Return what speaks for the verdict, the most telling first."""
+    said = [rule.evidence]
+    if look.missing:
+        said.append(_gone(look))
+    said += _standing(look)
+    said += _devices(look)
+    said += _log(look, phase)
+    if look.port_open is not None:
+        said.append("the port answers" if look.port_open else "the port is closed")
+    if not any(rank.compilers for rank in look.alive) and rule.state == "hung":
+        said.append("no compiler runs below any rank")
+    return tuple(shorten(text, 300) for text in said)
+
+
+def _standing(look: Look) -> list[str]:
+    groups: dict[tuple[str, str], list[RankLook]] = {}
+    for rank in look.alive:
+        groups.setdefault((standing_in(rank), rank.wait), []).append(rank)
+    said = []
+    for (frame, wait), ranks in sorted(groups.items(), key=lambda item: len(item[1]))[:MOST]:
+        life = []
+        if look.snapshots > 1 and all(rank.same_stack for rank in ranks):
+            life.append(f"the same in two snapshots, {words.duration(look.interval)} apart")
+        elif any(rank.same_stack is False for rank in ranks):
+            life.append("the stack differs between the snapshots")
+        used = [rank.cpu for rank in ranks if rank.cpu is not None]
+        if used:
+            life.append(
+                f"{min(used):.2f}–{max(used):.2f} CPU-s a second"
+                if len(used) > 1
+                else f"{used[0]:.2f} CPU-s a second"
+            )
+        compilers = sorted({name for rank in ranks for name in rank.compilers})
+        if compilers:
+            life.append(f"runs {', '.join(compilers[:3])}")
+        state = "state T, " if all(rank.stopped for rank in ranks) else ""
+        said.append(
+            f"{names(ranks)}: {state}{wait} in {frame}{'; ' if life else ''}{', '.join(life)}"
+        )
+    return said
+
+
+def _devices(look: Look) -> list[str]:
+    gpus = [rank.gpu for rank in look.alive if rank.gpu is not None] or list(look.gpus)
+    said = []
+    for label, unit, values in (
+        ("utilisation", "%", [gpu.utilisation for gpu in gpus]),
+        ("memory", "MiB", [gpu.memory_used_mib for gpu in gpus]),
+        ("power", "W", [gpu.power_watts for gpu in gpus]),
+    ):
+        known = [value for value in values if value is not None]
+        if known:
+            low, high = min(known), max(known)
+            between = f"{low:.0f}" if round(low) == round(high) else f"{low:.0f}–{high:.0f}"
+            said.append(f"{label} {between} {unit}")
+    return [f"{words_of(len(gpus), 'GPU')}: {', '.join(said)}"] if said else []
+
+
+def words_of(count: int, noun: str) -> str:
+    """Return ``1 GPU``, ``8 GPUs``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _log(look: Look, phase: Phase) -> list[str]:
+    story = look.story
+    said = []
+    if story.after and phase != "ready":
+        by_line: dict[str, list[int]] = {}
+        for rank, text in story.after.items():
+            by_line.setdefault(text, []).append(rank)
+        told = [
+            f"{text!r} (ranks {words.spans(ranks)})" for text, ranks in list(by_line.items())[:3]
+        ]
+        said.append(f"last start-up line of each rank in the log: {'; '.join(told)}")
+    if story.ready:
+        said.append("the log says that the server was ready")
+    seen = set()
+    for error in story.errors:
+        if error.event.code in _TELLING and error.event.code not in seen:
+            seen.add(error.event.code)
+            said.append(f"log line {error.line.number}: {shorten(error.line.text, 160)}")
+    return said[:MOST]
+
+
+def speaking_against(look: Look, rule: Rule, odd: Sequence[RankLook]) -> tuple[str, ...]:
+    """Return what speaks against the verdict, or weakens it."""
+    said = []
+    if rule.state == "hung" and look.interval < 5.0:
+        said.append(f"the snapshots are only {words.duration(look.interval)} apart")
+    if not look.sure and len(look.alive) > 1:
+        said.append(
+            f"how many ranks there should be is not known: {look.expected} are told by their titles"
+        )
+    spinning = [rank for rank in look.alive if rank.moving is False and (rank.cpu or 0.0) > 0.1]
+    if rule.state == "hung" and spinning:
+        said.append(
+            f"{names(spinning)} uses CPU time: it spins in its wait, or works where no stack shows it"
+        )
+    if odd and len(look.alive) == 2:
+        said.append(
+            "with two ranks there is no majority: the one behind in program order is the suspect"
+        )
+    return tuple(said)
+
+
+def overturning(look: Look, rule: Rule, odd: Sequence[RankLook]) -> tuple[str, ...]:
+    """Return what would overturn the verdict."""
+    if rule.state == "hung":
+        said = ["a third snapshot in which a stack, CPU time or I/O moves"]
+        if odd:
+            said.append(f"a stack of {names(odd)} inside the collective in which the others wait")
+        return tuple(said)
+    if rule.state == "slow":
+        return ("a later snapshot in which the working rank stands where it stands now",)
+    if rule.state == "idle":
+        return ("a request that is accepted and never answered",)
+    if rule.state == "dead_rank" and look.absent:
+        return (
+            f"a process of rank {words.spans(look.absent)} that lives where it was not looked for",
+        )
+    return ()
+
+
+def open_questions(look: Look, rule: Rule) -> tuple[str, ...]:
+    """Return what cannot be told, the most telling datum first."""
+    said = [rule.unknown] if rule.unknown else []
+    unseen = [rank for rank in look.alive if not rank.seen]
+    if unseen:
+        said.append(f"what {names(unseen)} does: {standing_in(unseen[0])}")
+    if look.not_collected:
+        said.append(f"ranks {words.spans(look.not_collected)}: their hosts were not collected")
+    if look.unnamed:
+        said.append(
+            f"{words_of(look.unnamed, 'scheduler')} without a title: no rank is called missing for that"
+        )
+    if rule.state == "hung":
+        said.append(
+            "whether NCCL or the network below it is at fault: two frozen looks do not exclude it"
+        )
+    if not look.gpus and not any(rank.gpu for rank in look.alive):
+        said.append("what the GPUs do: no reading")
+    return tuple(shorten(text, 300) for text in said)
+
+
+def findings(verdict: Verdict, experiment: Experiment) -> tuple[Finding, ...]:
+    """Return the verdict as a finding, and what else was found."""
+    look, rule = verdict.look, verdict.rule
+    first = Finding(
+        code=f"hang-{rule.code.lower()}",
+        severity=_SEVERITY.get(rule.state, "error"),
+        title=summary(look, verdict.phase, rule, verdict.odd),
+        detail=rule.cause,
+        evidence_for=speaking_for(look, verdict.phase, rule),
+        evidence_against=speaking_against(look, rule, verdict.odd),
+        confidence=verdict.confidence,
+        next_step=experiment.change,
+        experiment=experiment,
+    )
+    return (first, *_further(verdict))
+
+
+def _further(verdict: Verdict) -> list[Finding]:
+    look, rule = verdict.look, verdict.rule
+    found: list[Finding] = []
+
+    def note(code: str, title: str, detail: str) -> None:
+        found.append(Finding(code, "note", title, detail, confidence="likely"))
+
+    if look.alive and look.story.said("heartbeat"):
+        note(
+            "later-aborted",
+            "the log ends with NCCL's heartbeat abort",
+            "It ends a hang; it is no cause.",
+        )
+    if look.alive and not look.complete and not verdict.odd and rule.state == "hung":
+        note(
+            "nobody-accused",
+            "no rank is accused",
+            "A stack of the group was not seen, and the rank all wait for may be that one.",
+        )
+    alike = len({(rank.wait, rank.place) for rank in look.alive}) == 1
+    if rule.state == "hung" and look.complete and not verdict.odd and len(look.alive) > 1:
+        places = "; ".join(f"{name_of(r)} in {standing_in(r)}" for r in look.alive[:4])
+        if alike:
+            note(
+                "all-alike", "all ranks stand in the same place", "Nobody is at fault by his stack."
+            )
+        else:
+            note(
+                "no-culprit",
+                "the ranks stand in different places, and none is behind by the rules",
+                places,
+            )
+    counts = look.story.addresses
+    if len(set(counts.values())) > 1:
+        told = ", ".join(f"rank {rank}: {n}" for rank, n in counts.items())
+        note("addresses-differ", "the ranks registered different numbers of graph addresses", told)
+    if look.behind:
+        title = f"by NCCL's own counts ranks {words.spans(look.behind)} launched fewer collectives"
+        note("ras-behind", title, "NCCL RAS sees its own communicators, not gloo's.")
+    return found
+
+
+def notes(scene: Scene, verdicts: Sequence[Verdict], worst: Verdict) -> list[str]:
+    """Return what has to be known to read the verdict."""
+    said = []
+    if len(verdicts) > 1:
+        others = [v for v in verdicts if v is not worst]
+        told = ", ".join(
+            f"ranks {words.spans(_span(v))} {v.rule.state.replace('_', ' ')}" for v in others
+        )
+        said.append(f"the verdict is on ranks {words.spans(_span(worst))}; {told}")
+    if not worst.look.sure and worst.look.alive:
+        said.append(
+            f"the size of the group is not known; {worst.look.expected} is taken from the titles"
+        )
+    for rank in worst.look.alive:
+        if worst.look.snapshots > rank.looks and rank.looks == 1 and not rank.gone:
+            said.append(
+                f"{name_of(rank)} (pid {rank.pid}) is not the process of the snapshot before"
+            )
+    skew = {host: value for host, value in scene.clock_skew.items() if abs(value) >= 1.0}
+    said += [f"the clock of {host} is off by {value:+.0f} s" for host, value in skew.items()]
+    return said
+
+
+def _span(verdict: Verdict) -> list[int]:
+    look = verdict.look
+    return [*(rank.number for rank in look.ranks), *look.absent, *look.not_collected]

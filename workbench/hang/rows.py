@@ -1,0 +1,143 @@
+"""What a diagnosis shows of its scene: a row a rank, the merged tree, the threads."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from workbench.hang import evidence, phases, tree, waits
+from workbench.hang.look import Look, RankLook
+from workbench.hang.records import Frame, Scene, Snapshot, Thread
+from workbench.hang.rules import Verdict
+from workbench.hang.shown import RankSeen, Standing, ThreadSeen, TreeNode
+
+
+def rows_of(verdict: Verdict) -> list[RankSeen]:
+    """Return one row a rank of the group, seen or not."""
+    look = verdict.look
+    rows = [_row(verdict, rank) for rank in look.ranks]
+    rows += [RankSeen(n, f"rank {n}", "missing", why="not there") for n in look.absent]
+    rows += [
+        RankSeen(n, f"rank {n}", "not_collected", why="its host was not collected")
+        for n in look.not_collected
+    ]
+    return sorted(rows, key=lambda row: row.rank)
+
+
+def _row(verdict: Verdict, rank: RankLook) -> RankSeen:
+    line = verdict.look.story.last_line.get(rank.number)
+    dump, gpu = rank.dump, rank.gpu
+    reached = verdict.look.story.reached.get(rank.number, "unknown")
+    return RankSeen(
+        rank=rank.number,
+        name=evidence.name_of(rank),
+        standing=_standing(verdict, rank),
+        host=rank.host,
+        pid=rank.pid,
+        phase=reached if rank.phase in phases.WEAK and reached != "unknown" else rank.phase,
+        wait_class=rank.wait,
+        frame=waits.telling_frame(rank.frames),
+        moving=rank.moving,
+        state=rank.process.state if rank.process is not None else None,
+        cpu=rank.cpu,
+        threads=len(dump.threads) if dump is not None and dump.threads else None,
+        folded=sum(bool(waits.folded(thread)) for thread in dump.threads)
+        if dump is not None
+        else 0,
+        gpu_utilisation=gpu.utilisation if gpu is not None else None,
+        gpu_memory_mib=gpu.memory_used_mib if gpu is not None else None,
+        gpu_watts=gpu.power_watts if gpu is not None else None,
+        why=rank.gone
+        or ("" if dump is None else dump.refusal)
+        or ("" if rank.seen else "no stack"),
+        remedy="" if dump is None else dump.remedy,
+        last_line=line.text[:300] if line is not None else "",
+        last_at=line.at if line is not None else None,
+    )
+
+
+def _standing(verdict: Verdict, rank: RankLook) -> Standing:
+    if rank.gone:
+        return "missing"
+    if rank in verdict.odd:
+        return "odd"
+    if rank.stopped:
+        return "stopped"
+    if rank.moving and rank.wait != "IDLE":
+        return "moving"
+    if rank.wait == "IDLE" and verdict.rule.state in ("idle", "serving", "cannot_tell", "slow"):
+        return "idle"
+    if rank.wait in waits.FOR_OTHERS | waits.ON_DEVICE:
+        return "waiting"
+    return "present" if rank.seen else "not_seen"
+
+
+def _by_host(scene: Scene) -> dict[str, list[Snapshot]]:
+    hosts: dict[str, list[Snapshot]] = defaultdict(list)
+    for snapshot in sorted(scene.snapshots, key=lambda s: s.at):
+        hosts[snapshot.host].append(snapshot)
+    return hosts
+
+
+def _of_ranks(looks: Sequence[Look]) -> dict[tuple[str, int], int]:
+    """Return the number of the rank of each (host, pid)."""
+    return {
+        (rank.host, rank.pid): rank.number
+        for look in looks
+        for rank in look.ranks
+        if rank.pid is not None
+    }
+
+
+def merged_tree(scene: Scene, looks: Sequence[Look]) -> tuple[TreeNode, ...]:
+    """Merge the stacks of all ranks; snapshots of several hosts are paired from the last one backwards."""
+    numbers = _of_ranks(looks)
+    hosts = _by_host(scene)
+    depth = max((len(many) for many in hosts.values()), default=0)
+    merged: list[dict[int, Sequence[Frame]]] = [{} for _ in range(depth)]
+    for host, many in hosts.items():
+        for back, snapshot in enumerate(reversed(many), start=1):
+            for dump in sorted(snapshot.dumps, key=lambda dump: dump.native):
+                number = numbers.get((host, dump.pid))
+                thread = waits.thread_of_interest(dump)
+                if number is not None and thread is not None:
+                    merged[depth - back].setdefault(number, thread.frames)
+    return tree.merge([stacks for stacks in merged if stacks])
+
+
+def threads_of(scene: Scene, looks: Sequence[Look]) -> tuple[ThreadSeen, ...]:
+    """Return the threads of the last snapshot of each host; of several dumps of a process the first."""
+    numbers = _of_ranks(looks)
+    found: list[ThreadSeen] = []
+    for host, many in _by_host(scene).items():
+        last = next((i for i in range(len(many) - 1, -1, -1) if many[i].dumps), None)
+        if last is None:
+            continue
+        roles = {process.pid: process.role for process in many[last].processes}
+        done: set[int] = set()
+        for dump in many[last].dumps:
+            if dump.pid in done or not dump.threads:
+                continue
+            done.add(dump.pid)
+            role = roles.get(dump.pid, "other")
+            number = numbers.get((host, dump.pid))
+            found += [
+                ThreadSeen(
+                    number,
+                    dump.pid,
+                    last,
+                    t.name,
+                    t.frames,
+                    role,
+                    _folded(role, t),
+                    t.main,
+                    t.active,
+                    t.owns_gil,
+                )
+                for t in dump.threads
+            ]
+    return tuple(found)
+
+
+def _folded(role: str, thread: Thread) -> str:
+    return waits.folded(thread) if role == "scheduler" else role
