@@ -25,15 +25,15 @@ SHOWN_RANKS = 12
 SHOWN_GROUPS = 64
 LONGEST_FRAME = 400  # a native C++ name may be as long as a page
 PREVIEW_WIDTH = 100
-_BAR = 20
-_LABEL = 16
-_ROOMY = 76  # columns that a line with a bar needs
+_BAR = 16
+_LABEL = 20
+_ROOMY = 79  # columns that a line with a bar needs
 
 
 def text(diagnosis: HangDiagnosis, width: int | None = None) -> str:
     """Return the diagnosis as one screen: verdict, ranks, evidence, stacks, start-up, experiment."""
     page = lines.Page(width)
-    page.verdict(diagnosis.ok, diagnosis.summary)
+    page.verdict(diagnosis.ok, words.sentence(diagnosis.summary))
     page.prose(f"{words.where_from(diagnosis)}; {words.how_often(diagnosis.times)}")
     page.prose(words.verdict_line(diagnosis))
     for said in diagnosis.overturns:
@@ -228,7 +228,7 @@ def _data(diagnosis: HangDiagnosis, cut: _Cut) -> dict[str, Any]:
     return {
         "schema": diagnosis.schema,
         "title": diagnosis.title,
-        "verdict": {"ok": diagnosis.ok, "line": diagnosis.summary},
+        "verdict": {"ok": diagnosis.ok, "line": words.sentence(diagnosis.summary)},
         "facts": _facts(diagnosis),
         "findings": [finding.to_dict() for finding in diagnosis.findings],
         "preview": _preview(diagnosis),

@@ -34,6 +34,11 @@ PROCESS_STATES = {
 _NUMBERED = re.compile(r"([A-Z]+)(\d+)")
 
 
+def sentence(text: str) -> str:
+    """Return a text with a capital at its start."""
+    return text[:1].upper() + text[1:]
+
+
 def where_from(diagnosis: HangDiagnosis) -> str:
     """Return engine, version and source."""
     return f"{diagnosis.engine} {diagnosis.version or 'of unknown version'}, {diagnosis.source}"

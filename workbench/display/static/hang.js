@@ -48,7 +48,7 @@ export function hang(payload, { glyphs, ui, keep }) {
     verdictOf(payload, glyphs),
     payload.ranks.length > 0 && ranksOf(about),
     experimentOf(payload.experiment),
-    findingsOf(payload.findings.map(withoutPlan), glyphs),
+    evidenceOf(payload, glyphs),
     icicle?.root,
     startUp?.root,
     limitsOf(payload),
@@ -69,8 +69,19 @@ export function hang(payload, { glyphs, ui, keep }) {
   };
 }
 
-/** The experiment has a place of its own: a finding does not repeat it. */
-const withoutPlan = (finding) => (finding.experiment ? { ...finding, experiment: null, next_step: "" } : finding);
+/** What verdict and experiment said is not repeated; the evidence for the verdict lies open. */
+function evidenceOf({ findings, verdict }, glyphs) {
+  const told = findings.map((finding) => ({
+    ...finding,
+    ...(finding.experiment && { experiment: null, next_step: "" }),
+    ...(finding.detail && finding.title.toLowerCase() === verdict.line.toLowerCase() && { title: capital(finding.detail), detail: "" }),
+  }));
+  const section = findingsOf(told, glyphs);
+  section?.querySelector('.wb-evidence[data-side="for"]')?.setAttribute("open", "");
+  return section;
+}
+
+const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 // Ranks
 
@@ -118,7 +129,7 @@ function tile(rank, glyphs, small, choice) {
   return h("button", {
     type: "button", class: "wb-rank", "data-state": rank.standing, "data-rank": rank.rank, title: said, "aria-label": said,
     onclick: () => choice.toggle([rank.rank]),
-  }, sign(rank.standing, glyphs), !small && h("span", { class: "wb-rank-name" }, rank.name), !small && h("span", { class: "wb-rank-word" }, wordOf(rank.standing)));
+  }, sign(rank.standing, glyphs), !small && h("span", { class: "wb-rank-name" }, rank.name), !small && h("span", { class: "wb-rank-word" }, wordOf(rank.standing), rank.standing === "odd" && rank.state === "T" && ", stopped"));
 }
 
 /** Arrow keys go from tile to tile, Home and End to the first and the last. */
@@ -171,19 +182,27 @@ function aboutRank(rank, { frames }, glyphs) {
 
 function experimentOf(plan) {
   if (!plan?.change) return null;
-  const code = plan.change.match(/`([^`\n]+)`/)?.[1];
+  const change = marked(plan.change);
+  const code = change.match(/`([^`\n]+)`/)?.[1];
   return h("section", { class: "wb-plan", "aria-label": "The one next experiment" },
     h("h3", { class: "wb-h" }, "The one next experiment"),
     h("div", { class: "wb-plan-card" },
-      h("div", { class: "wb-plan-change" }, h("span", { class: "wb-next-label" }, "Change"), h("span", { class: "wb-plan-text" }, prose(plan.change)),
+      h("div", { class: "wb-plan-change" }, h("span", { class: "wb-next-label" }, "Change"), h("span", { class: "wb-plan-text" }, prose(change)),
         code && copyButton("Copy", () => code, "wb-copy")),
       h("div", { class: "wb-plan-ways" },
         plan.if_right && way("If the hypothesis is right", plan.if_right), plan.if_wrong && way("If it is wrong", plan.if_wrong)),
       h("dl", { class: "wb-plan-more" }, [["Cost", plan.cost], ["Undo", plan.undo]].filter(([, value]) => value)
-        .map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, prose(value)))))));
+        .map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, prose(marked(value))))))));
 }
 
-const way = (title, text) => h("div", { class: "wb-way" }, h("h4", { class: "wb-way-title" }, title), h("p", {}, prose(text)));
+/** Set flags, variables and commands as code where the sentence does not mark them itself. */
+function marked(text) {
+  if (text.includes("`")) return text;
+  if (/^(kill|workbench|python3?|sglang|nvidia-smi|sudo) /.test(text) && text.length < 60) return "`" + text + "`";
+  return text.replace(/--[a-z][\w-]+(?:=[^\s,;()]+)?|\b[A-Z][A-Z0-9_]+=[^\s,;()]+/g, "`$&`");
+}
+
+const way = (title, text) => h("div", { class: "wb-way" }, h("h4", { class: "wb-way-title" }, title), h("p", {}, prose(marked(text))));
 
 function limitsOf({ overturns, unknowns }) {
   const list = (title, items) => items.length > 0 && h("div", {}, h("h4", { class: "wb-way-title" }, title), h("ul", { class: "wb-points" }, items.map((text) => h("li", {}, prose(text)))));
