@@ -32,7 +32,7 @@ from workbench.checkpoint.index import check_index
 from workbench.checkpoint.records import TensorInfo, TensorTable
 from workbench.checkpoint.safetensors import Specs, join_headers, read_header
 from workbench.checkpoint.sources import LocalFile, Source, looks_like, unreadable
-from workbench.checkpoint.values import as_torch, check_numpy, read_units
+from workbench.checkpoint.values import as_torch, check_numpy, read_flat, read_units
 from workbench.errors import LONGEST, CheckpointError, shorten, shown
 
 if TYPE_CHECKING:
@@ -194,6 +194,32 @@ class Checkpoint:
         if info.shard in self._torch_files:
             return self._torch_files[info.shard].tensor(name, index).numpy()
         return read_units(self._sources[info.shard], info, index)
+
+    def units(self, name: str, index: Any = None) -> np.ndarray[Any, Any]:
+        """Read the stored units of a tensor or of a slice of it, of any type.
+
+        Units are what numpy has, and unsigned integers of the same width for what it has not: BF16 comes as
+        uint16, the 8-bit floats as uint8, packed types as bytes.
+        """
+        info = self[name]
+        if info.shard in self._torch_files:
+            return self._torch_files[info.shard].units(info, index)
+        return read_units(self._sources[info.shard], info, index)
+
+    def flat(self, name: str, begin: int, end: int) -> np.ndarray[Any, Any]:
+        """Read the stored units `begin` to `end` of a tensor, in the order of its values."""
+        info = self[name]
+        if info.shard in self._torch_files:
+            return self._torch_files[info.shard].flat(info, begin, end)
+        return read_flat(self._sources[info.shard], info, begin, end)
+
+    def flat_into(self, name: str, begin: int, out: np.ndarray[Any, Any]) -> None:
+        """Read stored units from `begin` on into an array of their type, until it is full."""
+        info = self[name]
+        if info.shard in self._torch_files:
+            out[:] = self._torch_files[info.shard].flat(info, begin, begin + len(out))
+        else:
+            read_flat(self._sources[info.shard], info, begin, begin + len(out), out)
 
     def __enter__(self) -> Self:
         return self

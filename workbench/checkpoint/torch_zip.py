@@ -15,13 +15,16 @@ import struct
 import warnings
 import zipfile
 from collections.abc import Mapping, Sequence
+from math import prod
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
 
 from workbench.checkpoint.records import TensorInfo, TensorTable
 from workbench.checkpoint.safetensors import MAX_NAME
 from workbench.checkpoint.sources import Source, looks_like
-from workbench.checkpoint.values import DTYPE_OF_TORCH
+from workbench.checkpoint.values import DTYPE_OF_TORCH, units_kind
 from workbench.errors import CheckpointError, shorten, shown
 
 if TYPE_CHECKING:
@@ -69,6 +72,28 @@ class TorchFile:
                 next_step="Give whole numbers and slices within that shape.",
             ) from None
         return part.clone()
+
+    def units(self, info: TensorInfo, index: Any = None) -> np.ndarray[Any, Any]:
+        """Return the stored units of a tensor or of a slice of it (`values.units_kind`)."""
+        import torch
+
+        part = self.tensor(info.name, index).contiguous()
+        return (
+            part.reshape(-1)
+            .view(torch.uint8)
+            .numpy()
+            .view(units_kind(info.dtype))
+            .reshape(part.shape)
+        )
+
+    def flat(self, info: TensorInfo, begin: int, end: int) -> np.ndarray[Any, Any]:
+        """Return the stored units `begin` to `end` in the order of the values; only their rows are read."""
+        if not info.shape:
+            return self.units(info).reshape(-1)[begin:end]
+        row = prod(info.shape[1:]) or 1
+        first = begin // row
+        rows = self.units(info, slice(first, -(-end // row))).reshape(-1)
+        return rows[begin - first * row : end - first * row]
 
     def close(self) -> None:
         """Let go of the mapped file."""

@@ -62,8 +62,7 @@ def read_units(source: Source, info: TensorInfo, index: Any = None) -> Array:
     ndarray
         Of numpy's own type where it has one, else unsigned integers of the same width.
     """
-    bits = DTYPE_BITS[info.dtype]
-    kind = np.dtype(NUMPY_TYPES.get(info.dtype, f"<u{max(bits // 8, 1)}"))
+    kind = units_kind(info.dtype)
     shape = storage_shape(info.dtype, info.shape)
     if info.begin == info.end:
         stored = np.zeros(shape, kind)
@@ -83,17 +82,60 @@ def read_units(source: Source, info: TensorInfo, index: Any = None) -> Array:
     return np.array(stored, order="C")
 
 
+def read_flat(
+    source: Source, info: TensorInfo, begin: int, end: int, out: Array | None = None
+) -> Array:
+    """Return the stored units `begin` to `end` of a tensor, counted along its run of bytes.
+
+    The file is read, not mapped: a page at a time costs more than copying a block does. `out` is an array
+    of that type and length to read into.
+    """
+    kind = units_kind(info.dtype)
+    first, last = info.begin + begin * kind.itemsize, info.begin + end * kind.itemsize
+    if not 0 <= begin <= end or last > info.end:
+        raise CheckpointError(
+            f"cannot take the values {begin} to {end} of {shown(info.name)}",
+            why=f"it has {(info.end - info.begin) // kind.itemsize:,}",
+        )
+    units = np.empty(end - begin, kind) if out is None else out
+    if source.local is None:
+        units.view(np.uint8)[:] = np.frombuffer(source.read(first, last), np.uint8)
+        return units
+    view, done = units.view(np.uint8).data, 0
+    try:
+        with open(source.local, "rb", buffering=0) as file:
+            file.seek(first)
+            while done < len(view) and (count := file.readinto(view[done:])):
+                done += count
+    except OSError as error:
+        from workbench.checkpoint.sources import unreadable
+
+        raise unreadable(source.local, error) from None
+    if done < len(view):
+        raise _shorter(source, info)
+    return units
+
+
+def units_kind(dtype: str) -> np.dtype[Any]:
+    """Return the numpy type of a type's stored units: unsigned integers where numpy has not the type."""
+    return np.dtype(NUMPY_TYPES.get(dtype, f"<u{max(DTYPE_BITS[dtype] // 8, 1)}"))
+
+
+def _shorter(source: Source, info: TensorInfo) -> CheckpointError:
+    return CheckpointError(
+        f"{source.label} is shorter than when it was opened",
+        why=f"{shown(info.name)} ends at byte {info.end:,}",
+        next_step="Open the checkpoint again once nobody writes to it.",
+    )
+
+
 def _mapped(source: Source, info: TensorInfo, kind: np.dtype[Any], shape: tuple[int, ...]) -> Array:
     path = source.local
     assert path is not None
     try:
         # Touching a page behind the end of a file that shrank kills the process with SIGBUS.
         if os.stat(path).st_size < info.end:
-            raise CheckpointError(
-                f"{source.label} is shorter than when it was opened",
-                why=f"{shown(info.name)} ends at byte {info.end:,}",
-                next_step="Open the checkpoint again once nobody writes to it.",
-            )
+            raise _shorter(source, info)
         # Offsets need not be multiples of the element size, so bytes are mapped and then viewed.
         run = np.memmap(path, np.uint8, mode="r", offset=info.begin, shape=(info.end - info.begin,))
     except OSError as error:
