@@ -293,8 +293,10 @@ def writing_case(path: str | os.PathLike[str], host: str, **fields: Any) -> Iter
     """Write a case, whole or not at all: ``with writing_case(path, host) as case: case.add(…)``."""
     with replacing(path) as out:
         writer = CaseWriter(out, host, **fields)
-        yield writer
-        writer.close()
+        try:
+            yield writer
+        finally:  # after an error, too, or the zip would be ended later, in a file that is closed
+            writer.close()
 
 
 def _manifest(data: dict[str, Any]) -> Manifest:

@@ -148,15 +148,14 @@ class Redactor:
         text = _HOME.sub(lambda m: m["head"] + self._alias("user", m["user"]), text)
         for match in _NCCL_HOST.finditer(text):
             self._learn(match["host"])
-        text = _DOMAIN.sub(lambda m: self._alias("host", m[0].split(".")[0]), text)
-        text = _ADDRESS.sub(self._address, text)
         if self._hosts:
             if self._pattern is None:
                 names = sorted(self._hosts, key=len, reverse=True)
                 words = "|".join(re.escape(name) for name in names)
                 self._pattern = re.compile(rf"(?<![\w.-])(?:{words})(?![\w-])")
             text = self._pattern.sub(lambda m: self._hosts[m[0]], text)
-        return text
+        text = _DOMAIN.sub(lambda m: self._alias("host", m[0].split(".", 1)[0]), text)
+        return _ADDRESS.sub(self._address, text)
 
     def dump(self, threads: Any) -> Any:
         """Return a py-spy dump without the values of local variables, which may be prompts."""
