@@ -63,7 +63,7 @@ TONES: dict[str, Tone] = {
     "waiting": Tone("●", "w", *_BLUE),
     "present": Tone("●", "p", *_SLATE),
     "moving": Tone("▸", ">", *_GREEN),
-    "idle": Tone("◦", "-", *_GREEN),
+    "idle": Tone("◎", "-", *_GREEN),
     "not_collected": Tone("–", "_", *_GREY),
     # What a scan concludes of a tensor, and what a comparison sees of it (shape: mismatched).
     "at_init": Tone("✗", "x", *_RED),

@@ -199,7 +199,7 @@ function experimentOf(plan) {
 function marked(text) {
   if (text.includes("`")) return text;
   if (/^(kill|workbench|python3?|sglang|nvidia-smi|sudo) /.test(text) && text.length < 60) return "`" + text + "`";
-  return text.replace(/--[a-z][\w-]+(?:=[^\s,;()]+)?|\b[A-Z][A-Z0-9_]+=[^\s,;()]+/g, "`$&`");
+  return text.replace(/curl [^\s]+ \d+ \S+|--[a-z][\w-]+(?:=[^\s,;()]+)?|\b[A-Z][A-Z0-9_]+=[^\s,;()]+/g, "`$&`");
 }
 
 const way = (title, text) => h("div", { class: "wb-way" }, h("h4", { class: "wb-way-title" }, title), h("p", {}, prose(marked(text))));
