@@ -1,0 +1,198 @@
+"""What each engine prints about acceptance, by version: the formulas, and the numbers read back.
+
+One number of accepted drafts has had four names for its rate. Read in the sources of SGLang 0.4.4 to 0.5.23
+(`scheduler_metrics_mixin.py`, later `metrics_reporter.py`; `tokenizer_manager.py` for one request) and vLLM
+(`spec_decode/metrics.py`); the borders were found release by release.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from packaging.version import InvalidVersion, Version
+
+from workbench.errors import EngineError, shown
+
+Rate = Literal["none", "tokens/(steps+1)", "tokens/drafts", "drafts/(drafts-1)", "drafts/proposed"]
+
+# The release from which on SGLang's log line has each formula.
+_SGLANG: tuple[tuple[str, Rate], ...] = (
+    ("0.4.4", "none"),
+    ("0.5.3.post2", "tokens/(steps+1)"),
+    ("0.5.5.post3", "tokens/drafts"),
+    ("0.5.11", "drafts/(drafts-1)"),
+)
+# The same of a request's meta_info: accepted drafts over what was proposed.
+_REQUEST_BY_STEPS = Version("0.5.3.post2")
+_REQUEST_BY_DRAFTS = Version("0.5.6")
+# From here on the log counts the tokens that a request kept: what grammar and length cut off is no longer in.
+_TRIMMED = Version("0.5.20")
+_NEWEST = Version("0.5.23")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Acceptance:
+    """Accepted drafts of many rounds, the numbers that every formula is made of.
+
+    Attributes
+    ----------
+    rounds
+        Verifications: one request verified once is one round.
+    accepted
+        Drafts accepted in them, without the bonus tokens.
+    steps, draft_tokens
+        ``--speculative-num-steps`` and ``--speculative-num-draft-tokens`` (the root included).
+    """
+
+    rounds: int
+    accepted: int
+    steps: int
+    draft_tokens: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Printed:
+    """What a version prints, and what that means.
+
+    Attributes
+    ----------
+    accept_length, accept_rate
+        As the log line gives them; None where that version prints none, or nothing was verified.
+    formula
+        The rate in words.
+    meaning
+        One sentence for a person: what the rate says of the drafts.
+    drafts_accepted
+        Accepted drafts over drafts that could be accepted, the number that compares across versions.
+    """
+
+    version: str
+    accept_length: float | None
+    accept_rate: float | None
+    formula: str
+    meaning: str
+    drafts_accepted: float | None
+
+    def __float__(self) -> float:
+        return float("nan") if self.accept_rate is None else self.accept_rate
+
+    def __str__(self) -> str:
+        if self.accept_length is None:
+            return f"nothing was verified; {self.meaning}"
+        rate = "" if self.accept_rate is None else f", accept rate: {self.accept_rate:.2f}"
+        return f"accept len: {self.accept_length:.2f}{rate}  ({self.meaning})"
+
+
+def accept_rate(engine: str, version: str, seen: Acceptance) -> Printed:
+    """Return what an engine of that version prints for these rounds.
+
+    Raises
+    ------
+    EngineError
+        The engine prints no such number, or the version is none.
+    """
+    if engine == "vllm":
+        return _vllm(version, seen)
+    if engine != "sglang":
+        raise EngineError(
+            f"no formula of {shown(engine)} for an accept rate is known",
+            why="known are those of sglang and vllm",
+            next_step='Ask for "sglang==0.5.14" or "vllm".',
+        )
+    rate = rate_formula(version)
+    length = 1 + seen.accepted / seen.rounds if seen.rounds else None
+    share = _share(seen.accepted, seen.rounds * max(seen.steps, 0))
+    tokens = seen.accepted + seen.rounds
+    value, formula = {
+        "none": (None, "this version prints no rate"),
+        "tokens/(steps+1)": (
+            _share(tokens, seen.rounds * (seen.steps + 1)),
+            "(accepted drafts + rounds) / (rounds x (steps + 1))",
+        ),
+        "tokens/drafts": (
+            _share(tokens, seen.rounds * (seen.draft_tokens or seen.steps + 1)),
+            "(accepted drafts + rounds) / (rounds x draft tokens)",
+        ),
+        "drafts/(drafts-1)": (
+            _share(seen.accepted, seen.rounds * ((seen.draft_tokens or seen.steps + 1) - 1)),
+            "accepted drafts / (rounds x (draft tokens - 1))",
+        ),
+    }[rate]
+    return Printed(version, length, value, formula, _meaning(rate, value, seen), share)
+
+
+def rate_formula(version: str) -> Rate:
+    """Return which formula SGLang's log line has in a version; newer than any known counts as the newest."""
+    release = _release(version)
+    found: Rate = "none"
+    for first, rate in _SGLANG:
+        if release >= Version(first):
+            found = rate
+    return found
+
+
+def accepted_from_log(version: str, accept_length: float) -> float:
+    """Return accepted drafts a round from a logged ``accept len``, which every version defines alike."""
+    _release(version)
+    return max(accept_length - 1.0, 0.0)
+
+
+def request_rate(version: str, seen: Acceptance) -> float | None:
+    """Return ``spec_accept_rate`` of a request's meta_info in a version, None where it has none."""
+    release = _release(version)
+    if release < _REQUEST_BY_STEPS:
+        return None
+    proposed = seen.steps if release < _REQUEST_BY_DRAFTS else seen.draft_tokens - 1
+    return _share(seen.accepted, seen.rounds * proposed)
+
+
+def counts_trimmed(version: str) -> bool:
+    """Return whether the log counts only tokens that requests kept (0.5.20 and newer)."""
+    return _release(version) >= _TRIMMED
+
+
+def is_known(version: str) -> bool:
+    """Return whether a version's formulas were read, or are taken from the newest release that was."""
+    return _release(version) <= _NEWEST
+
+
+def _meaning(rate: Rate, value: float | None, seen: Acceptance) -> str:
+    if not seen.rounds:
+        return "no round was verified"
+    none = "no draft token was accepted" if not seen.accepted else ""
+    if value is None:
+        return none or f"{seen.accepted / seen.rounds:.2f} drafts accepted a round"
+    if rate in ("tokens/(steps+1)", "tokens/drafts"):
+        floor = 1 / ((seen.draft_tokens if rate == "tokens/drafts" else 0) or seen.steps + 1)
+        said = none or f"{seen.accepted / seen.rounds:.2f} drafts accepted a round"
+        return f"{said}; this version counts the bonus token too, so {floor:.2f} is its zero"
+    return none or f"{value:.0%} of the drafts that could be accepted were"
+
+
+def _vllm(version: str, seen: Acceptance) -> Printed:
+    drafted = seen.rounds * seen.steps
+    value = _share(seen.accepted, drafted)
+    return Printed(
+        version,
+        1 + seen.accepted / seen.rounds if seen.rounds else None,
+        value,
+        "accepted drafts / drafted tokens",
+        _meaning("drafts/proposed", value, seen),
+        value,
+    )
+
+
+def _share(part: float, whole: float) -> float | None:
+    return part / whole if whole > 0 else None
+
+
+def _release(version: str) -> Version:
+    try:
+        return Version(version)
+    except InvalidVersion:
+        raise EngineError(
+            f"{shown(version)} is no version of an engine",
+            why="a version is written like 0.5.14",
+            next_step='Ask for accept_rate(engine="sglang==0.5.14").',
+        ) from None
