@@ -106,11 +106,13 @@ def _whole_modules(seen: Seen, at: At) -> tuple[list[tuple[str, At]], At]:
     whole: dict[str, list[int]] = {}
     rest = []
     for i, found in prefixes.items():
-        module = next((p for p in found if bad[p] == total[p] and bad[p] > 1), None)
-        if module is None:
-            rest.append(i)
-        else:
+        all_bad = [prefix for prefix in found if bad[prefix] == total[prefix] and bad[prefix] > 1]
+        if all_bad:
+            # As wide as can be, and as narrow as holds the same: layers.0, not layers.
+            module = next(p for p in reversed(all_bad) if bad[p] == bad[all_bad[0]])
             whole.setdefault(module, []).append(i)
+        else:
+            rest.append(i)
     names = list(whole)
     groups = []
     for group in group_names(names):

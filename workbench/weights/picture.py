@@ -74,7 +74,7 @@ def assemble(head: Mapping[str, Any], part: Part, limit: int | None) -> dict[str
         maps.append(_map(grid, part) | {"first": first})
         first += len(grid.members)
     data = {
-        **head,
+        **strict(dict(head)),
         "ramp": list(RAMP),
         "states": list(part.order),
         "words": dict(part.words),
@@ -119,9 +119,10 @@ def _bounded(
     if limit is not None:
         rows, details = min(rows, 60_000), min(details, 6_000)
     while True:
-        whole = strict(data | {"tensors": _table(part, order, cell, rows, details)})
+        # Every number was made finite or None where it came in: no walk through all of it again.
+        whole = data | {"tensors": _table(part, order, cell, rows, details)}
         if limit is None or rows == 0 or _packed(whole) <= limit:
-            return dict(whole)
+            return whole
         if details > 60:
             details //= 2
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from workbench.result import Finding, Result, strict
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from workbench.checkpoint.config import Config
     from workbench.checkpoint.open import Checkpoint
+    from workbench.weights.seen import Seen
 
 Kind = Literal["checkpoint", "server"]
 Picture = Literal["verdict", "std", "kurtosis"]
@@ -94,6 +96,13 @@ class WeightScan(Result):
     def title(self) -> str:
         """The heading of its page."""
         return f"Weights of {self.source}"
+
+    @cached_property
+    def seen(self) -> Seen:
+        """Which tensors hold weights, and which of those decide."""
+        from workbench.weights.seen import Seen
+
+        return Seen(self.tensors, self.kind, self.sampled, self.interrupted)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, WeightScan) and strict(self.to_dict()) == strict(other.to_dict())

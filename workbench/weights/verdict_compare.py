@@ -36,10 +36,10 @@ def conclude(changes: Changes, same: Same) -> tuple[bool | None, str, tuple[Find
         ok = False
     elif by_state.get("unread"):
         ok = None
-    return ok, _summary(by_state), tuple(findings)
+    return ok, _summary(by_state, same), tuple(findings)
 
 
-def _summary(by_state: dict[str, list[Change]]) -> str:
+def _summary(by_state: dict[str, list[Change]], same: Same) -> str:
     changed, identical = by_state.get("changed", []), by_state.get("identical", [])
     both = len(changed) + len(identical) + len(by_state.get("invalid", []))
     parts = []
@@ -61,6 +61,8 @@ def _summary(by_state: dict[str, list[Change]]) -> str:
     alone = len(by_state.get("left", [])) + len(by_state.get("right", []))
     if alone:
         parts.append(f"{alone:,} are on one side only")
+    if same:
+        parts.append(f"{plural(len(same), 'pair')} of them are equal under two names")
     text = "; ".join(parts)
     return f"{text[:1].upper()}{text[1:]}."
 

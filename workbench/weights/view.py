@@ -33,8 +33,7 @@ MODES = (
 
 def states(scan: WeightScan) -> tuple[Seen, np.ndarray[Any, Any]]:
     """Return the scan as it was seen, and the state of each tensor in the view."""
-    seen = Seen(scan.tensors, scan.kind, scan.sampled, scan.interrupted)
-    return seen, np.where(seen.counts, seen.verdict, "not_weights")
+    return scan.seen, np.where(scan.seen.counts, scan.seen.verdict, "not_weights")
 
 
 def text(scan: WeightScan, width: int | None = None) -> str:

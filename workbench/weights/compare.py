@@ -1,0 +1,232 @@
+"""What changed between two sets of weights: read in blocks, tensor by tensor, by equal names."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from workbench.checkpoint.dequantize import logical_weights, matrix_shape
+from workbench.errors import WorkbenchError, shorten, shown
+from workbench.weights.changes import Change, Changes
+from workbench.weights.results import WeightComparison, WeightScan
+from workbench.weights.verdict_compare import conclude
+
+if TYPE_CHECKING:
+    from workbench.checkpoint.open import Checkpoint
+
+Floats = np.ndarray[Any, np.dtype[np.float32]]
+Shape = tuple[int, ...]
+
+_BLOCK = 1 << 22  # elements of each side in memory at a time
+_SERVER = re.compile(r"https?://[^/?#]+/?$")
+
+
+class Values(Protocol):
+    """A weight whose rows can be read: `LogicalWeight`, and what a server holds."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def dtype(self) -> str:
+        """Its stored type."""
+
+    @property
+    def shape(self) -> Shape:
+        """Its shape."""
+
+    @property
+    def flaw(self) -> str:
+        """Why its values cannot be told; empty where they can."""
+
+    def rows(self, start: int, stop: int) -> Floats:
+        """Return some rows as float32."""
+
+
+def compare_weights(
+    before: WeightScan, after: WeightScan | Checkpoint | str | os.PathLike[str]
+) -> WeightComparison:
+    """Return what changed from the source of `before` to `after`; see `WeightScan.compare`."""
+    from workbench.checkpoint.open import Checkpoint, open_checkpoint
+    from workbench.weights.live import held_beside
+
+    notes: list[str] = []
+    left: Mapping[str, Values]
+    right: Mapping[str, Values] | None
+    if isinstance(after, Checkpoint):
+        second: str = after.source
+        right = _of_checkpoint(after)
+    else:
+        second, server = _source(after)
+        right = None if server else _of_checkpoint(open_checkpoint(second))
+    if before.kind == "server":
+        if right is None:
+            raise WorkbenchError(
+                "two servers cannot be compared",
+                why="what they hold has names of their own",
+                next_step="Compare each with the checkpoint that it was started from.",
+            )
+        right, left = held_beside(before.source, second, right, notes)
+    else:
+        left = _of_checkpoint(open_checkpoint(before.source))
+        if right is None:
+            left, right = held_beside(second, before.source, left, notes)
+    return compare_sets(left, right, before.source, second, tuple(notes))
+
+
+def _source(after: WeightScan | str | os.PathLike[str]) -> tuple[str, bool]:
+    """Return what to open, and whether it is a server."""
+    if isinstance(after, WeightScan):
+        return after.source, after.kind == "server"
+    try:
+        text = os.fspath(after)
+    except TypeError:
+        raise WorkbenchError(
+            f"{shown(after)} is nothing to compare with",
+            next_step="Give a path, an open checkpoint, a scan, or the address of a server.",
+        ) from None
+    return str(text), bool(_SERVER.match(str(text)))
+
+
+def _of_checkpoint(ckpt: Checkpoint) -> Mapping[str, Values]:
+    weights = logical_weights(ckpt)
+    return {weights[at].name: weights[at] for at in range(len(weights))}
+
+
+def compare_sets(
+    left: Mapping[str, Values],
+    right: Mapping[str, Values],
+    before: str,
+    after: str,
+    notes: tuple[str, ...] = (),
+) -> WeightComparison:
+    """Return the comparison of two sets of weights by their names.
+
+    Raises
+    ------
+    WorkbenchError
+        They have no name in common.
+    """
+    from tqdm import tqdm
+
+    names = list(dict.fromkeys([*left, *right]))
+    rows = []
+    for name in tqdm(names, unit=" tensors", disable=None, leave=False):
+        rows.append(_one(left.get(name), right.get(name)))
+    changes = Changes(rows)
+    same = tuple(_moved_bytes(left, right, changes))
+    if not same and not any(name in right for name in left):
+        raise WorkbenchError(
+            f"{shorten(before)} and {shorten(after)} have no tensor of the same name",
+            why=f"the first has {_few(left)}; the second has {_few(right)}",
+            next_step="`workbench diff FIRST SECOND` says which renames lead from one to the other.",
+        )
+    ok, summary, findings = conclude(changes, same)
+    return WeightComparison(
+        before=before,
+        after=after,
+        ok=ok,
+        summary=summary,
+        changes=changes,
+        same_bytes=same,
+        findings=findings,
+        notes=notes,
+    )
+
+
+def _few(weights: Mapping[str, Values]) -> str:
+    names = [shorten(name, 60) for name in list(weights)[:2]]
+    return ", ".join(names) + (", …" if len(weights) > 2 else "") if names else "none"
+
+
+def _one(a: Values | None, b: Values | None) -> Change:
+    one = a if a is not None else b
+    assert one is not None
+    make = partial(
+        Change,
+        name=one.name,
+        shape=a.shape if a is not None else (),
+        shape_after=b.shape if b is not None else (),
+        dtype=a.dtype if a is not None else "",
+        dtype_after=b.dtype if b is not None else "",
+    )
+    if a is None or b is None:
+        return make(state="right" if a is None else "left")
+    if a.flaw or b.flaw:
+        return make(state="unread", reason=a.flaw or b.flaw)
+    if a.shape != b.shape:
+        return make(state="shape")
+    try:
+        return _difference(make, a, b)
+    except WorkbenchError as error:
+        why = f"{error.what}: {error.why}" if error.why else error.what
+        return make(state="unread", reason=why)
+
+
+def _difference(make: Callable[..., Change], a: Values, b: Values) -> Change:
+    """Compare two weights of one shape in blocks of rows, in double precision where it adds up."""
+    total = moved = bad = 0
+    largest = difference = norm = 0.0
+    for first, second in _blocks(a, b):
+        finite = np.isfinite(first) & np.isfinite(second)
+        bad += finite.size - int(np.count_nonzero(finite))
+        with np.errstate(invalid="ignore", over="ignore"):
+            delta = np.where(finite, second - first, 0).astype(np.float64).ravel()
+            start = np.where(finite, first, 0).astype(np.float64).ravel()
+        difference += float(delta @ delta)
+        norm += float(start @ start)
+        largest = max(largest, float(np.abs(delta).max(initial=0.0)))
+        moved += int(np.count_nonzero(delta))
+        total += delta.size
+    change = math.sqrt(difference / norm) if norm > 0 else (0.0 if not difference else None)
+    facts = {"change": change, "largest": largest, "moved": moved / total if total else 0.0}
+    if bad:
+        reason = f"{bad:,} of {total:,} values are NaN or infinite on one side or both"
+        return make(state="invalid", compared=total - bad, reason=reason, **facts)
+    return make(state="changed" if moved else "identical", compared=total, **facts)
+
+
+def _blocks(a: Values, b: Values) -> Iterator[tuple[Floats, Floats]]:
+    count, columns = matrix_shape(a.shape)
+    step = max(_BLOCK // max(columns, 1), 1)
+    for start in range(0, count, step):
+        yield a.rows(start, start + step), b.rows(start, start + step)
+
+
+def _moved_bytes(
+    left: Mapping[str, Values], right: Mapping[str, Values], changes: Changes
+) -> Iterator[tuple[str, str]]:
+    """Yield pairs of equal tensors under different names, such as a draft's copy of the target's embedding.
+
+    Only of names that one side alone has, and only where shapes are equal and the first rows are.
+    """
+    alone = [row.name for row in changes if row.state == "left"]
+    others: dict[Shape, list[Values]] = {}
+    for row in changes:
+        one = right.get(row.name)
+        if one is not None and len(one.shape) > 1 and not one.flaw:
+            others.setdefault(one.shape, []).append(one)
+    for name in alone:
+        mine = left[name]
+        if mine.flaw or len(mine.shape) < 2:
+            continue
+        for other in others.get(mine.shape, ())[:_MOST_CANDIDATES]:
+            if _equal(mine, other):
+                yield name, other.name
+                break
+
+
+_MOST_CANDIDATES = 64
+
+
+def _equal(a: Values, b: Values) -> bool:
+    if not np.array_equal(a.rows(0, 4), b.rows(0, 4)):
+        return False
+    return all(np.array_equal(first, second) for first, second in _blocks(a, b))

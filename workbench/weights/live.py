@@ -1,0 +1,396 @@
+"""What a running server holds, as far as it can be asked: its target's weights, on one rank.
+
+A server gives the parameters of its target worker only. A draft's parameters are named alike, so a name of a
+draft may be answered with the target's values: every result says whose they are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import struct
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.checkpoint.dequantize import LogicalWeight, logical_weights, matrix_shape
+from workbench.display.text import plural
+from workbench.errors import WorkbenchError, shorten
+from workbench.weights.columns import pair_of
+from workbench.weights.results import WeightScan
+from workbench.weights.server import Server, number_of, told
+
+if TYPE_CHECKING:
+    from workbench.weights.compare import Values
+
+Floats = np.ndarray[Any, np.dtype[np.float32]]
+
+MOST_VALUES = 1 << 20
+"""Values of one tensor that are asked for: some 20 MB of JSON."""
+MOST_ELEMENTS = 1 << 25
+"""A larger tensor is not asked for: the server would turn all of it into Python numbers, about a gigabyte."""
+_MOST_NAMES = 4096
+_GLOB = re.compile(r"[*?\[]")
+
+# Parameters that the engine joins from several of the file, in this order (sglang/srt/models/llama.py).
+_FUSED = (
+    (".qkv_proj.", (".q_proj.", ".k_proj.", ".v_proj.")),
+    (".gate_up_proj.", (".gate_proj.", ".up_proj.")),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Held:
+    """What the engine holds of one tensor of the file: its first rows.
+
+    ``asked`` is the name that the engine was asked for, ``whole`` whether these are all rows.
+    """
+
+    name: str
+    asked: str
+    values: Floats
+    whole: bool
+
+    dtype = "F32"  # as it is answered; the engine's own type is not told
+    flaw = ""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of what was seen."""
+        return tuple(self.values.shape)
+
+    def rows(self, start: int, stop: int) -> Floats:
+        """Return some rows."""
+        return self.values.reshape(matrix_shape(self.shape))[start:stop]
+
+
+@dataclasses.dataclass(frozen=True)
+class FirstRows:
+    """The rows of a weight in a file that stand beside what a server gave."""
+
+    weight: LogicalWeight
+    count: int
+    first: int = 0
+
+    @property
+    def name(self) -> str:
+        """The weight's name."""
+        return self.weight.name
+
+    @property
+    def dtype(self) -> str:
+        """The weight's stored type."""
+        return self.weight.dtype
+
+    @property
+    def flaw(self) -> str:
+        """Why its values cannot be told."""
+        return self.weight.flaw
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of these rows."""
+        return (self.count, *self.weight.shape[1:])
+
+    def rows(self, start: int, stop: int) -> Floats:
+        """Return some rows."""
+        return self.weight.rows(self.first + start, self.first + min(stop, self.count))
+
+
+def scan_server(address: str, names: Sequence[str] | None = None) -> WeightScan:
+    """Judge the weights that a running SGLang server holds; nothing in the server is changed.
+
+    Parameters
+    ----------
+    address
+        ``http://host:port``.
+    names
+        The engine's names of parameters. None, or patterns: those of the checkpoint that the server names, if
+        it lies on this machine.
+
+    Returns
+    -------
+    WeightScan
+        Of `kind` ``server``. Its notes say whose values these are, of which rank, and what was not seen.
+
+    Raises
+    ------
+    WorkbenchError
+        Nothing answers there, or the names are not known.
+    """
+    server = Server(address)
+    info = server.info()
+    exact = names is not None and not any(_GLOB.search(name) for name in names)
+    if exact:
+        assert names is not None
+        found, notes = _by_name(server, names)
+    else:
+        weights = _choose(_weights_of(info), names)
+        found, notes = _by_file(server, weights, number_of(info, "tp_size"))
+    return _judged(server.address, found, [*_whose(info), *notes])
+
+
+def held_beside(
+    address: str, source: str, beside: Mapping[str, Values], notes: list[str]
+) -> tuple[dict[str, Values], dict[str, Values]]:
+    """Return a checkpoint's weights and what a server holds of them, row for row, by the file's names.
+
+    Raises
+    ------
+    WorkbenchError
+        `source` is the server's draft, which cannot be asked, or the server has none of its names.
+    """
+    server = Server(address)
+    info = server.info()
+    _check_source(info, source, notes)
+    weights = [weight for weight in beside.values() if isinstance(weight, LogicalWeight)]
+    found, said = _by_file(server, weights, number_of(info, "tp_size"))
+    notes += [*_whose(info), *said]
+    held: dict[str, Values] = {one.name: one for one in found}
+    left: dict[str, Values] = {
+        weight.name: FirstRows(weight, len(held[weight.name].shape) and held[weight.name].shape[0])
+        for weight in weights
+        if weight.name in held
+    }
+    if not held:
+        raise WorkbenchError(
+            f"{address} holds no parameter that this checkpoint names",
+            why="it answers for its target; its model class may also not offer its weights",
+            next_step="Compare with the checkpoint of the server's target.",
+        )
+    return left, held
+
+
+def _check_source(info: Mapping[str, Any], source: str, notes: list[str]) -> None:
+    """Refuse the server's draft: names that it shares with the target would be answered with the target's."""
+    target, draft = told(info, "model_path"), told(info, "speculative_draft_model_path")
+    if _is_same(source, target):
+        return
+    if draft and _is_same(source, draft):
+        raise WorkbenchError(
+            f"{shorten(source, 80)} is the server's draft, whose weights cannot be read from outside",
+            why="the draft runs in a worker of its own, and the server answers for its target only",
+            next_step="`workbench diff` says which of the draft's keys this engine loads.",
+        )
+    notes.append(
+        f"{shorten(source, 80)} is not the checkpoint that the server names ({target}): names that both have "
+        "are still the target's"
+    )
+
+
+def _is_same(one: str, other: str) -> bool:
+    return one == other or Path(one).expanduser().resolve() == Path(other).expanduser().resolve()
+
+
+def _whose(info: Mapping[str, Any]) -> list[str]:
+    version, model = told(info, "version"), told(info, "model_path")
+    notes = [
+        f"answered by SGLang {version or '(no version told)'} for its target, {model}: "
+        "what it gives is never the draft's"
+    ]
+    draft = told(info, "speculative_draft_model_path")
+    if draft:
+        notes.append(f"the draft {draft} runs in a worker of its own, which cannot be asked")
+    ranks, replicas = number_of(info, "tp_size"), number_of(info, "dp_size")
+    if ranks > 1 or replicas > 1:
+        notes.append(
+            f"only rank 0 of {ranks} answers, of the first of {plural(replicas, 'replica')}: its shard"
+        )
+    notes.append("values come as float32; NaN and infinities both come as null")
+    return notes
+
+
+def _weights_of(info: Mapping[str, Any]) -> list[LogicalWeight]:
+    from workbench.checkpoint.open import open_checkpoint
+
+    path = info["model_path"]
+    if not isinstance(path, str) or not Path(path).expanduser().exists():
+        raise WorkbenchError(
+            "the names of the server's parameters are not known",
+            why=f"its checkpoint {shorten(str(path), 80)} does not lie on this machine",
+            next_step='Give them: scan_weights(address, names=["model.layers.0.mlp.down_proj.weight"]).',
+        )
+    weights = logical_weights(open_checkpoint(path))
+    return [weights[at] for at in range(len(weights))]
+
+
+def _choose(weights: list[LogicalWeight], names: Sequence[str] | None) -> list[LogicalWeight]:
+    from fnmatch import fnmatchcase
+
+    if names is None:
+        return weights
+    chosen = [w for w in weights if any(fnmatchcase(w.name, name) for name in names)]
+    if not chosen:
+        raise WorkbenchError(
+            f"no parameter is called like {', '.join(shorten(name, 60) for name in names[:3])}",
+            next_step="Give the engine's names, or a pattern such as model.layers.0.*.",
+        )
+    return chosen
+
+
+def _by_name(server: Server, names: Sequence[str]) -> tuple[list[Held], list[str]]:
+    """Ask for names as they are given; how large each is shows only in the answer."""
+    found, missing, cut = [], [], []
+    for name in list(dict.fromkeys(names))[:_MOST_NAMES]:
+        first = server.weight(name, 1)
+        if first is None or not first.size:
+            missing.append(name)
+            continue
+        rows = max(MOST_VALUES // first.size, 1)
+        values = server.weight(name, rows + 1)
+        if values is None:
+            missing.append(name)
+            continue
+        values = _one_replica(values)
+        whole = len(values) <= rows
+        found.append(Held(name, name, values[:rows], whole))
+        if not whole:
+            cut.append(name)
+    return found, _unseen(missing, cut, [])
+
+
+def _one_replica(values: Floats) -> Floats:
+    return values[0] if values.ndim == 3 else values
+
+
+def _by_file(
+    server: Server, weights: Sequence[LogicalWeight], ranks: int
+) -> tuple[list[Held], list[str]]:
+    """Ask for what a checkpoint names, joined as the engine joins it, and give each tensor its own rows."""
+    from tqdm import tqdm
+
+    found: list[Held] = []
+    missing: list[str] = []
+    large: list[str] = []
+    cut: list[str] = []
+    odd: list[str] = []
+    asks = list(_asks(weights))[:_MOST_NAMES]
+    for asked, members in tqdm(asks, unit=" tensors", disable=None, leave=False):
+        shapes = [matrix_shape(member.shape) for member in members]
+        names = [member.name for member in members]
+        total = sum(rows for rows, _ in shapes)
+        if total * shapes[0][1] > MOST_ELEMENTS:
+            large += names
+            continue
+        values = server.weight(asked, total + 1 + 64 * ranks)
+        if values is None:
+            missing += names
+            continue
+        parts = _split(_one_replica(values), [m.shape for m in members], ranks)
+        if parts is None:
+            odd += names
+            continue
+        for member, part in zip(members, parts, strict=True):
+            whole = part.shape == member.shape
+            found.append(Held(member.name, asked, part, whole))
+            if not whole:
+                cut.append(member.name)
+    notes = _unseen(missing, cut, large)
+    if odd:
+        notes.append(
+            f"{plural(len(odd), 'tensor')} came in a shape that does not tell how it was cut, first "
+            f"{shorten(odd[0])}: not compared"
+        )
+    return found, notes
+
+
+def _asks(weights: Sequence[LogicalWeight]) -> Iterator[tuple[str, list[LogicalWeight]]]:
+    """Yield the engine's names with the weights of the file that each holds, in their order."""
+    known = {weight.name: weight for weight in weights}
+    done: set[str] = set()
+    for name, weight in known.items():
+        if name in done or weight.flaw or weight.layout:
+            continue
+        for whole, parts in _FUSED:
+            part = next((text for text in parts if text in name), None)
+            names = [name.replace(part, text) for text in parts] if part else []
+            if part and all(text in known and not known[text].flaw for text in names):
+                done.update(names)
+                yield name.replace(part, whole), [known[text] for text in names]
+                break
+        else:
+            yield name, [weight]
+
+
+def _split(values: Floats, shapes: Sequence[tuple[int, ...]], ranks: int) -> list[Floats] | None:
+    """Cut what the engine gave into the rows of each member; None where the shape leaves that open.
+
+    One rank of several holds the first of `ranks` equal parts of each. A vocabulary is padded at its end.
+    """
+    if any(len(shape) != values.ndim or shape[1:] != values.shape[1:] for shape in shapes):
+        return None
+    rows = [shape[0] for shape in shapes]
+    total = sum(rows)
+    if len(values) == total or (len(rows) == 1 and total < len(values) <= total + 64 * ranks):
+        ends = np.cumsum(rows)
+    elif ranks > 1 and len(values) * ranks == total and not any(r % ranks for r in rows):
+        ends = np.cumsum([r // ranks for r in rows])
+    else:
+        return None
+    return np.split(values[: ends[-1]], ends[:-1])
+
+
+def _unseen(missing: Sequence[str], cut: Sequence[str], large: Sequence[str]) -> list[str]:
+    notes = []
+    for names, why in (
+        (missing, "not answered: the server has no parameter of that name, or does not offer it"),
+        (cut, "seen in part: the first rows, or this rank's shard"),
+        (large, f"not asked for: more than {MOST_ELEMENTS:,} values each would stall the server"),
+    ):
+        if names:
+            few = ", ".join(shorten(name, 70) for name in names[:3])
+            more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
+            notes.append(f"{plural(len(names), 'tensor')} {why} ({few}{more})")
+    return notes
+
+
+def _judged(address: str, found: Sequence[Held], notes: Sequence[str]) -> WeightScan:
+    """Judge what was answered, by the way that files are: through a temporary one."""
+    from workbench.weights.scan import scan_weights
+
+    if not found:
+        raise WorkbenchError(
+            f"{address} gave no weight",
+            why="; ".join(notes[-2:]),
+            next_step="Give the engine's own names; only some model classes offer their weights (Llama).",
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "held.safetensors"
+        with path.open("wb") as file:
+            size = write_held(found, file)
+        scan = scan_weights(path)
+    pairs = [pair_of(tensor.to_dict()) for tensor in scan.tensors]
+    return WeightScan.build(
+        address,
+        pairs,
+        kind="server",
+        notes=tuple(notes),
+        bytes_read=size,
+        interrupted=scan.interrupted,
+    )
+
+
+def write_held(found: Iterable[Held], file: IO[bytes]) -> int:
+    """Write tensors as safetensors; values that bfloat16 holds exactly are written as such."""
+    header: dict[str, Any] = {}
+    blobs, at = [], 0
+    for one in found:
+        codes = np.ascontiguousarray(one.values).view(np.uint32)
+        short = not (codes & 0xFFFF).any()
+        blob = (codes >> 16).astype("<u2").tobytes() if short else codes.astype("<u4").tobytes()
+        header[one.name] = {
+            "dtype": "BF16" if short else "F32",
+            "shape": list(one.shape),
+            "data_offsets": [at, at + len(blob)],
+        }
+        at += len(blob)
+        blobs.append(blob)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    file.write(struct.pack("<Q", len(text)) + text)
+    file.writelines(blobs)
+    return at
