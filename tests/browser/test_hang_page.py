@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from workbench.evidence import launches as store
+from workbench.hang.diagnosis import HangDiagnosis
 from workbench.hang.ledger import LaunchLedger
 
 from ..conftest import ROOT
-from ..hang_samples import diverged, hostile, partly_seen
+from ..hang_samples import diverged, forest, hostile, partly_seen
 from .conftest import Opened
 
 Open = Callable[..., Opened]
@@ -26,6 +27,12 @@ def incident() -> LaunchLedger:
         for name in ("first-start", "capture-hang", "relaunch-graphs-off")
     )
     return LaunchLedger("launches.jsonl", (first, dataclasses.replace(hung, outcome="hung"), off))
+
+
+def apart() -> HangDiagnosis:
+    """512 ranks, each in a stack of its own."""
+    stacks = [(("main", *(f"f{r}_{at}" for at in range(40))), (r,)) for r in range(512)]
+    return dataclasses.replace(diverged(512, 77), tree=forest(stacks))
 
 
 def hostile_ledger() -> LaunchLedger:
@@ -41,6 +48,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "eight": diverged(),
         "many": diverged(512, 77),
         "partly": partly_seen(),
+        "apart": apart(),
         "hostile": hostile(),
         "ledger": incident(),
         "hostile-ledger": hostile_ledger(),
@@ -141,6 +149,15 @@ def test_search_marks_frames_and_enter_walks_them(pages: Path, open_page: Open) 
     assert "GroupCoordinator.barrier" in page.inner_text(".wb-stacks .wb-about")
     page.press(".wb-stacks .wb-filter", "Escape")
     assert page.locator(".wb-hit").count() == 0
+
+
+def test_search_finds_what_is_too_narrow_to_be_drawn(pages: Path, open_page: Open) -> None:
+    page = open_page(pages / "apart.html").page
+    assert "the first 2,000 are drawn" in page.inner_text(".wb-stacks .wb-told")
+    page.fill(".wb-stacks .wb-filter", "f300_35")
+    page.press(".wb-stacks .wb-filter", "Enter")
+    assert page.inner_text(".wb-frame.wb-selected .wb-frame-name") == "f300_35"
+    assert "TP300 (1 of 512)" in page.inner_text(".wb-stacks .wb-about")
 
 
 def test_a_frame_is_chosen_then_zoomed_into_then_left(pages: Path, open_page: Open) -> None:

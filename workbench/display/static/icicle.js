@@ -265,7 +265,12 @@ export class Icicle {
     if (event.key === "Escape") this.choice.change({ search: "" });
     if (event.key !== "Enter" || !this.hits.length) return;
     const at = this.hits.findIndex((node) => node.at === this.choice.ui.cursor);
-    this.choice.change({ cursor: this.hits[(at + 1) % this.hits.length].at, node: null, all: true });
+    const hit = this.hits[(at + 1) % this.hits.length];
+    this.choice.change({ cursor: hit.at, node: null, all: true });
+    if (this.cursorAt() >= 0) return;
+    let first = hit; // among very many branches it is not drawn: zoom into its own
+    while (first.parent !== this.top && first.parent.set === hit.set) first = first.parent;
+    this.choice.change({ node: first.at });
   }
 
   key(event) {
