@@ -134,10 +134,10 @@ def _unread(rows: Sequence[Change]) -> list[Finding]:
 
 def _moved(changed: Sequence[Change], identical: Sequence[Change]) -> list[Finding]:
     still = [row for row in identical if is_weight(row.name, row.dtype, "", _is_matrix(row))]
-    moved = [row for row in changed if _is_matrix(row) and row.change is not None]
+    moved = [row for row in changed if is_weight(row.name, row.dtype, "", _is_matrix(row))]
     if not still and not moved:
         return []
-    if not moved and not changed:
+    if not moved:
         return [
             Finding(
                 "weights.all_identical",
@@ -154,7 +154,7 @@ def _moved(changed: Sequence[Change], identical: Sequence[Change]) -> list[Findi
                 "weights.unmoved",
                 "warning",
                 f"{plural(len(matrices), 'matrix', 'matrices')} did not move at all, while "
-                f"{len(moved):,} did",
+                f"{plural(len(moved), 'tensor')} did",
                 evidence_for=_lines(matrices),
                 evidence_against=(
                     "Frozen on purpose, as a draft's embedding often is, they would look so.",
@@ -162,9 +162,10 @@ def _moved(changed: Sequence[Change], identical: Sequence[Change]) -> list[Findi
                 next_step="Look whether these were meant to be trained.",
             )
         )
-    slight = [row for row in moved if row.change is not None and row.change < _SLIGHT]
+    measured = [row for row in moved if _is_matrix(row) and row.change is not None]
+    slight = [row for row in measured if row.change is not None and row.change < _SLIGHT]
     if slight:
-        usual = statistics.median(row.change or 0.0 for row in moved)
+        usual = statistics.median(row.change or 0.0 for row in measured)
         found.append(
             Finding(
                 "weights.slight",
