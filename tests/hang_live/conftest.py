@@ -1,0 +1,65 @@
+"""Jobs and servers that the live tests look at."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+Job = Callable[..., int]
+
+
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[subprocess.Popen[str]]:
+    """The program that forks jobs: torch is imported once for all of them."""
+    # The last argument makes room for the title.
+    command = [sys.executable, "-m", "tests.hang_live.ranks", "x" * 120]
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment
+    ) as process:
+        yield process
+        process.kill()
+
+
+@pytest.fixture
+def job(zygote: subprocess.Popen[str], tmp_path: Path) -> Iterator[Job]:
+    """Start a job and wait until its ranks are where the scenario puts them."""
+    roots = []
+
+    def start(scenario: str, world: int, odd: int) -> int:
+        assert zygote.stdin is not None
+        assert zygote.stdout is not None
+        ask = {"scenario": scenario, "world": world, "odd": odd, "folder": str(tmp_path)}
+        zygote.stdin.write(json.dumps(ask) + "\n")
+        zygote.stdin.flush()
+        root = int(zygote.stdout.readline())
+        roots.append(root)
+        last = "Init torch distributed begin." if scenario == "dies" else "Capture target decode"
+        until = time.monotonic() + 60
+        log = tmp_path / "server.log"
+        while not log.exists() or log.read_text().count(last) < world:
+            assert time.monotonic() < until, log.read_text()
+            time.sleep(0.05)
+        time.sleep(2.5 if scenario == "idle" else 1.5)
+        return root
+
+    yield start
+    for root in roots:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(root, signal.SIGKILL)
+
+
+def state(pid: int) -> str:
+    """The state of a process, a letter of /proc."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

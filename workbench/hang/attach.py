@@ -1,0 +1,195 @@
+"""Attaching to a running server: snapshots are taken, written as a case, and read as one.
+
+So a diagnosis of a live server and one of a collected case are the same by construction.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import WorkbenchError, shown
+from workbench.hang.collector import collect as collector
+from workbench.hang.collector.servers import CollectError
+from workbench.hang.gpu import read_gpus
+from workbench.result import replacing
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from workbench.hang.diagnosis import HangDiagnosis
+
+
+def attach(
+    pid: int | None = None,
+    *,
+    snapshots: int = 2,
+    interval: float = 30.0,
+    native: bool = False,
+    log: str | os.PathLike[str] | None = None,
+    client: Client | None = None,
+) -> HangDiagnosis:
+    """Look at a running SGLang server and say what it waits for, which rank, and what to change next.
+
+    Nothing is changed in the server: py-spy pauses each process for a fraction of a second, one dump
+    a snapshot; no request is sent. Interrupted, it tells what it has: with one snapshot nothing is
+    called hung.
+
+    Parameters
+    ----------
+    pid
+        Any process of the server: its parent, a rank, a child of theirs, the shell it was started in.
+        None where one server runs on this host.
+    snapshots, interval
+        How many, and the seconds between two. "Hung" needs two, best 30 s apart or more.
+    native
+        Whether to take native frames, too, after the last snapshot (about a second a rank).
+    log
+        The server's log. By default it is found among the server's open files.
+    client
+        A dask client: every host of its workers is looked at, at the same time.
+
+    Raises
+    ------
+    WorkbenchError
+        There is no such server, or there are several and none is named.
+
+    Examples
+    --------
+    >>> workbench.attach()  # doctest: +SKIP
+    >>> workbench.attach(4711, interval=60, native=True)  # doctest: +SKIP
+    """
+    from workbench.hang.diagnose import diagnose
+    from workbench.hang.read_scene import read_scene
+
+    _check(pid, snapshots, interval)
+    with tempfile.TemporaryDirectory(prefix="workbench-") as folder:
+        plan = _plan(pid, snapshots, interval, native, log)
+        if client is not None:
+            from workbench.hang.cluster import collect_hosts
+
+            source, notes = collect_hosts(client, plan, Path(folder))
+        else:
+            found = _collect(Path(folder) / "case.zip", plan)
+            source, notes = f"pid {found.root}", []
+        scene = read_scene(sorted(Path(folder).glob("*.zip")))
+    scene = dataclasses.replace(scene, source=source, notes=(*scene.notes, *notes))
+    return diagnose(scene)
+
+
+def collect(
+    out: str | os.PathLike[str],
+    pid: int | None = None,
+    *,
+    snapshots: int = 2,
+    interval: float = 30.0,
+    native: bool = False,
+    log: str | os.PathLike[str] | None = None,
+    salt: str | None = None,
+) -> Path:
+    """Write what `attach` would look at into one zip, for `workbench.open_evidence` elsewhere.
+
+    Parameters
+    ----------
+    out
+        The zip to write; an older one of that name is replaced.
+    pid, snapshots, interval, native, log
+        As for `attach`.
+    salt
+        A word that the hosts of one job share, such as the job's id, so that a host has the same
+        pseudonym in every host's log.
+
+    Raises
+    ------
+    WorkbenchError
+        There is no such server, or `out` cannot be written.
+    """
+    _check(pid, snapshots, interval)
+    plan = _plan(pid, snapshots, interval, native, log)
+    plan.salt = salt
+    _collect(out, plan)
+    return Path(out)
+
+
+def _check(pid: object, snapshots: object, interval: object) -> None:
+    if pid is not None and (not isinstance(pid, int) or isinstance(pid, bool) or pid < 1):
+        raise WorkbenchError(f"{shown(pid)} is no pid", next_step="Give the pid of a process.")
+    if not isinstance(snapshots, int) or not 1 <= snapshots <= 100:
+        raise WorkbenchError(
+            f"snapshots={shown(snapshots)} cannot be taken",
+            next_step="Give a number from 1 to 100.",
+        )
+    if not isinstance(interval, int | float) or not 0 <= interval <= 86400:
+        raise WorkbenchError(
+            f"interval={shown(interval)} cannot be waited",
+            next_step="Give the seconds between two snapshots, 30 or more to call a server hung.",
+        )
+
+
+def _plan(
+    pid: int | None,
+    snapshots: int,
+    interval: float,
+    native: bool,
+    log: str | os.PathLike[str] | None,
+) -> collector.Plan:
+    from workbench import __version__
+
+    path = None if log is None else os.fspath(Path(log).expanduser())
+    if path is not None and not os.path.isfile(path):
+        raise WorkbenchError(
+            f"there is no log {shown(path)}",
+            next_step="Give the file that the server's output goes to, or leave it out.",
+        )
+    return collector.Plan(
+        pid=pid,
+        snapshots=snapshots,
+        interval=interval,
+        native=native,
+        log=path,
+        read_gpus=read_gpus,
+        tool=f"workbench {__version__}",
+    )
+
+
+def _collect(out: str | os.PathLike[str], plan: collector.Plan) -> collector.Collected:
+    with _progress(plan), replacing(out) as file, told():
+        return collector.collect(file, plan)
+
+
+@contextlib.contextmanager
+def told() -> Iterator[None]:
+    """Turn the collector's error into the workbench's."""
+    try:
+        yield
+    except CollectError as error:
+        raise WorkbenchError(error.what, why=error.why, next_step=error.next_step) from None
+
+
+@contextlib.contextmanager
+def _progress(plan: collector.Plan) -> Iterator[None]:
+    """Show on a terminal what is done, and the seconds of waiting as they pass."""
+    from tqdm import tqdm
+
+    waiting = (plan.snapshots - 1) * plan.interval
+    form = "{desc} {bar} {n:.0f}/{total:.0f} s"
+    with tqdm(total=waiting, disable=None, leave=False, bar_format=form) as bar:
+
+        def wait(seconds: float) -> None:
+            until = time.monotonic() + seconds
+            while (left := until - time.monotonic()) > 0:
+                step = min(0.5, left)
+                time.sleep(step)
+                bar.update(step)
+
+        def say(text: Any) -> None:
+            bar.set_description_str(str(text))
+
+        plan.say, plan.wait = say, wait
+        yield
