@@ -40,10 +40,12 @@ class Driving:
         verified, once. ``block``: also the rejected slots of the last round, and its accepted ones twice
         (chains in CUDA graphs of SGLang's Triton backend before 0.5.13). ``accepted``: the accepted ones of
         the last round twice (its older worker, which drives trees).
-    shift
-        By how many tokens the embedding is ahead of the features: 1 is right.
-    refreshed
-        Whether accepted tokens enter the draft's cache again with the target's features.
+    moved
+        Whether a branch that is drafted on brings its own keys and values along. SGLang leaves them where
+        they are: a branch that hangs on another one's node sees the keys of whoever had its place before.
+    lagging
+        Each slot is given the token of its own features, not the one after it: wrong for every EAGLE-3
+        trainer and engine.
     """
 
     steps: int = 3
@@ -53,6 +55,8 @@ class Driving:
     ahead: int = 0
     frozen: bool = False
     extend: Extend = "prefix"
+    moved: bool = True
+    lagging: bool = False
 
     def replaced(self, **changes: Any) -> Driving:
         """Return the same with other fields."""
@@ -130,8 +134,10 @@ def driving_of(
         draft_tokens = steps + 1
     base = Driving(steps, topk, draft_tokens, aux)
     chosen = parse(engine) if engine else None
-    if chosen is None or chosen.name != "sglang" or not chosen.version:
+    if chosen is None or chosen.name != "sglang":
         return base
+    if not chosen.version:
+        return base.replaced(moved=False)
     version = Version(Version(chosen.version).public)
     extend: Extend = "prefix"
     if backend == "triton" and version < Version("0.5.13"):
@@ -140,7 +146,7 @@ def driving_of(
         elif graphs:
             extend = "block"
     ahead = 1 if version < Version("0.5.12") else 0
-    return base.replaced(ahead=ahead, extend=extend)
+    return base.replaced(ahead=ahead, extend=extend, moved=False)
 
 
 def read_ids(config: Mapping[str, Any], *, trainer: bool) -> tuple[int, ...] | None:

@@ -122,7 +122,7 @@ def _extend(draft: Draft, driving: Driving, trace: TargetTrace) -> _Cache:
 
     s = draft.settings
     hidden = draft.features(trace.features(driving.aux))
-    tokens = torch.cat([trace.tokens[:, 1:], trace.tokens[:, :1] * 0], dim=1)
+    tokens = trace.tokens.roll(0 if driving.lagging else -1, dims=1)
     parts: list[tuple[list[tuple[Tensor, Tensor]], Tensor, Tensor]] = []
     for start in range(0, len(tokens), _ROWS):
         rows = slice(start, start + _ROWS)
@@ -164,6 +164,35 @@ class _Extra:
     bias: Tensor
 
 
+class _Branches:
+    """Attention of the later steps: a branch sees the text up to its root, and what it drafted itself."""
+
+    def __init__(
+        self, draft: Draft, past: list[tuple[Tensor, Tensor]], bias: Tensor, topk: int
+    ) -> None:
+        self.settings = draft.settings
+        self.past, self.bias = past, bias.expand(-1, topk, -1)
+        self.own: list[list[tuple[Tensor, Tensor]]] = [[] for _ in past]
+
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        import torch
+
+        s = self.settings
+        self.own[layer].append((k, v))
+        keys = torch.stack([pair[0] for pair in self.own[layer]], dim=2)
+        values = torch.stack([pair[1] for pair in self.own[layer]], dim=2)
+        free = torch.zeros(keys.shape[:3], device=q.device)
+        shared = (*self.past[layer], self.bias)
+        return attend(q, shared, (keys, values, free), s.scale, s.numerics)
+
+    def move(self, branch: Tensor) -> None:
+        """Give each branch the keys and values of `branch`, [rounds, branches]."""
+        import torch
+
+        rows = torch.arange(len(branch), device=branch.device)[:, None]
+        self.own = [[(k[rows, branch], v[rows, branch]) for k, v in pairs] for pairs in self.own]
+
+
 def _draft(
     draft: Draft,
     driving: Driving,
@@ -175,7 +204,7 @@ def _draft(
     """Draft the trees of some rounds."""
     import torch
 
-    s, device = draft.settings, trace.tokens.device
+    device, topk = trace.tokens.device, driving.topk
     root = rounds.known - 2
     normed, fed = cache.normed[rounds.request, root], cache.fed[rounds.request, root]
     past = [(k[rounds.request], v[rounds.request]) for k, v in cache.past]
@@ -186,41 +215,35 @@ def _draft(
     wanted = _wanted(trace, rounds, driving.steps)
     inverse = _inverse(draft, trace)
     logits = draft.logits(normed)
-    probabilities, ids = _best(logits, driving.topk)
+    probabilities, ids = _best(logits, topk)
     level = trees.first_level(probabilities, draft.to_target[ids])
-    levels, ranks = [level], [_ranks(logits[:, None], wanted[:, :1], inverse)]
+    levels = [level]
+    ranks = [_ranks(logits[:, None], wanted[:, :1], inverse).expand(-1, topk)]
     first = _first(draft, logits)
-    fed = fed[:, None].expand(-1, driving.topk, -1)
-    own: list[list[tuple[Tensor, Tensor]]] = [[] for _ in range(s.layers)]
+    fed = fed[:, None].expand(-1, topk, -1)
+    before = trace.tokens[rounds.request, root + 1][:, None].expand(-1, topk)
+    branches = _Branches(draft, past, bias, topk)
     for step in range(1, driving.steps):
         if step > 1:
-            parent = level.forwarded // driving.topk
+            parent = level.forwarded // topk
             fed = fed.gather(1, parent[..., None].expand_as(fed))
+            before = before.gather(1, parent)
+            if driving.moved:
+                branches.move(parent)
         tokens = level.tokens.gather(1, level.forwarded)
+        given, before = (before if driving.lagging else tokens), tokens
         ahead = 0 if driving.frozen else step + driving.ahead
         positions = (root + ahead)[:, None].expand_as(tokens)
-
-        def attention(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            # A branch keeps its place in the cache; what an earlier tenant wrote there is not moved.
-            own[layer].append((k, v))
-            keys = torch.stack([pair[0] for pair in own[layer]], dim=2)
-            values = torch.stack([pair[1] for pair in own[layer]], dim=2)
-            free = torch.zeros(keys.shape[:3], device=device)
-            shared = (*past[layer], bias.expand(-1, driving.topk, -1))
-            return attend(q, shared, (keys, values, free), s.scale, s.numerics)
-
-        normed, fed = draft.forward(tokens, fed, positions, attention)
+        normed, fed = draft.forward(given, fed, positions, branches)
         logits = draft.logits(normed)
-        probabilities, ids = _best(logits, driving.topk)
+        probabilities, ids = _best(logits, topk)
         level = trees.next_level(level, probabilities, draft.to_target[ids])
         levels.append(level)
         ranks.append(_ranks(logits, wanted[:, step : step + 1], inverse))
     tree = trees.prune(levels, driving.draft_tokens - 1)
-    filled = torch.stack(
-        [r if r.shape[1] == driving.topk else r.expand(-1, driving.topk) for r in ranks], dim=1
-    )
     row = torch.arange(len(root), device=device)[:, None]
-    return _Drafted(tree, filled[row, tree.depths - 1, tree.branches], first)
+    found = torch.stack(ranks, dim=1)[row, tree.depths - 1, tree.branches]
+    return _Drafted(tree, found, first)
 
 
 def _root_again(

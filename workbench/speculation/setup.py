@@ -1,0 +1,91 @@
+"""Draft and driving as a recorded launch had them, or as the trainer means them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from workbench.speculation.driving import Driving, captured_layers, driving_of, read_ids
+from workbench.speculation.eagle3 import Draft
+from workbench.speculation.layers import Kind, Numerics
+from workbench.speculation.loading import Fill, load_draft
+from workbench.speculation.observed import Launch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from workbench.checkpoint.open import Checkpoint
+    from workbench.speculation.features import Target
+
+_KINDS: Mapping[str, Kind] = {"bfloat16": "bfloat16", "float16": "float16", "half": "float16"}
+
+
+def numerics_of(launch: Launch) -> Numerics:
+    """Return the rounding of the dtype that a launch names; none named is taken for float32."""
+    return Numerics(_KINDS.get(launch.dtype, "float32"))
+
+
+def as_launched(
+    launch: Launch,
+    checkpoint: Checkpoint,
+    target: Target,
+    *,
+    memory: Mapping[str, Tensor] | None = None,
+    fill: Fill = "zero",
+    device: str = "cpu",
+) -> tuple[Draft, Driving]:
+    """Return the draft as this engine had it in memory, and how it drove it.
+
+    Parameters
+    ----------
+    launch
+        Of a recorded run, or made by hand: version, algorithm, tree, graphs.
+    checkpoint, target
+        The draft's file, and what it was served with.
+    memory
+        Tensors captured in the running engine (``memory.safetensors`` of a run).
+    fill
+        For what nothing is known of.
+    """
+    eagle3 = launch.algorithm in ("", "EAGLE3")
+    engine = launch.engine or None
+    draft = load_draft(
+        checkpoint,
+        target,
+        engine=engine,
+        algorithm="EAGLE3" if eagle3 else "EAGLE",
+        memory=memory,
+        fill=fill,
+        numerics=target.numerics,
+        device=device,
+    )
+    config = checkpoint.config
+    flat = config.flattened() if config.layout == "speculators" and engine else config.text
+    named = read_ids(flat, trainer=engine is None or not engine.startswith("sglang"))
+    aux = captured_layers(engine, named, target.model_type, target.layers) if eagle3 else None
+    driving = driving_of(
+        engine,
+        steps=launch.steps,
+        topk=launch.topk,
+        draft_tokens=launch.draft_tokens,
+        aux=aux,
+        graphs=launch.graphs,
+        backend=launch.backend,
+    )
+    return draft, driving
+
+
+def as_trained(
+    checkpoint: Checkpoint,
+    target: Target,
+    *,
+    steps: int = 3,
+    topk: int = 1,
+    draft_tokens: int | None = None,
+    device: str = "cpu",
+) -> tuple[Draft, Driving]:
+    """Return the draft by the trainer's names, flags and layers, and how it is meant to be driven."""
+    draft = load_draft(checkpoint, target, numerics=target.numerics, device=device)
+    named = read_ids(checkpoint.config.text, trainer=True)
+    aux = captured_layers(None, named, target.model_type, target.layers)
+    return draft, driving_of(None, steps=steps, topk=topk, draft_tokens=draft_tokens, aux=aux)
