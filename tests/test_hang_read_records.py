@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.errors import WorkbenchError
-from workbench.evidence.redact import Redactor
 from workbench.hang.read_flight import (
     is_flight_json,
     is_flight_pickle,
@@ -338,7 +337,7 @@ def test_any_json_in_ras_and_flight(one: object, two: object, three: object) -> 
 def test_the_recorded_processes() -> None:
     value = json.loads((INCIDENT / "capture-hang" / "snapshot-1" / "processes.json").read_bytes())
     assert is_process_list(value)
-    listed = read_processes(value, "h", Redactor("x"))
+    listed = read_processes(value, "h")
     by_pid = {process.pid: process for process in listed.processes}
     assert [by_pid[pid].role for pid in (2062, 2184, 2185, 2186, 2187)] == [
         *("parent", "bystander", "scheduler", "scheduler", "detokenizer")
@@ -385,7 +384,7 @@ def test_refusals_and_all_that_a_collector_writes() -> None:
         "cmd": "x",
         "py": {"exit": 1, "stderr": "Error: Permission denied (os error 13)"},
     }
-    listed = read_processes({"processes": [process, foreign, process, 4, {}]}, "h", Redactor("x"))
+    listed = read_processes({"processes": [process, foreign, process, 4, {}]}, "h")
     one, two = listed.processes
     assert (one.namespace_pid, one.exit_code, one.read_bytes, one.written_bytes) == (14, -9, 10, 11)
     assert (one.lock_files, one.compilers, one.started) == (("/x/lock",), ("ninja",), 5.5)
@@ -419,7 +418,7 @@ FIELDS = [
 @settings(max_examples=100, deadline=None)
 @given(st.dictionaries(st.sampled_from(FIELDS), JSON))
 def test_any_json_in_a_process(entry: dict[str, object]) -> None:
-    listed = read_processes({"processes": [{**entry, "pid": 7}]}, "h", Redactor("x"))
+    listed = read_processes({"processes": [{**entry, "pid": 7}]}, "h")
     assert [process.pid for process in listed.processes] == [7]
 
 

@@ -202,7 +202,7 @@ class _Reader:
             raise WorkbenchError("no JSON", why=f"it is damaged JSON ({error})") from None
         if is_process_list(value):
             moment = self._moment(name)
-            moment.listed = read_processes(value, self.host.name, self.redactor)
+            moment.listed = read_processes(value, self.host.name)
             moment.at = moment.listed.at
         elif is_ras_json(value):
             self.host.ras.append(read_ras(value, what=name))

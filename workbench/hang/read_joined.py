@@ -43,7 +43,7 @@ class Joined:
     def scene(self) -> Scene:
         """Return the scene; raises where two servers are in it."""
         snapshots = [one for host in self.hosts for one in self._snapshots(host)]
-        snapshots = self._merged(snapshots)
+        snapshots = _apart(self._merged(snapshots))
         self._sized_by(snapshots)
         snapshots = [self._numbered(one) for one in snapshots]
         self._one_server(snapshots)
@@ -353,6 +353,40 @@ class Joined:
             return {}
         reference = next(iter(ends.values()))
         return {name: at - reference for name, at in ends.items()}
+
+
+def _apart(snapshots: list[Snapshot]) -> list[Snapshot]:
+    """Give the hosts of a pile without manifests a name each.
+
+    Two snapshots with other processes and other ranks are of two hosts, and not of one host whose ranks
+    have gone.
+    """
+    groups: list[tuple[set[tuple[int, Rank]], list[int]]] = []
+    for index, one in enumerate(snapshots):
+        ranks = {(p.pid, p.rank) for p in one.processes if p.rank is not None}
+        if one.host or not ranks:
+            continue
+        mine = [group for group in groups if group[0] & ranks]
+        groups = [group for group in groups if group not in mine]
+        members = [index, *(number for group in mine for number in group[1])]
+        groups.append((ranks.union(*(group[0] for group in mine)), sorted(members)))
+    several = [{rank for _, rank in pairs} for pairs, _ in groups]
+    if len(groups) < 2 or len(set().union(*several)) < sum(map(len, several)):
+        return snapshots
+    found = list(snapshots)
+    for number, (_, members) in enumerate(sorted(groups, key=lambda group: group[1])):
+        for index in members:
+            found[index] = _on_host(found[index], f"host-{number + 1}")
+    return found
+
+
+def _on_host(one: Snapshot, host: str) -> Snapshot:
+    return dataclasses.replace(
+        one,
+        host=host,
+        processes=tuple(dataclasses.replace(process, host=host) for process in one.processes),
+        gpus=tuple(dataclasses.replace(gpu, host=host) for gpu in one.gpus),
+    )
 
 
 def _from_dump(dump: Dump, host: str, moment: Moment) -> Process | None:

@@ -14,6 +14,8 @@ from workbench.hang.records import Dump, Process, Rank, Role
 
 MOST_PROCESSES = 65536
 _ROLES = frozenset(get_args(Role))
+# What is read here stays here: secrets are left out, names stay the same from one reading to the next.
+_REDACTOR = Redactor("evidence")
 # psutil's words; /proc has the letters.
 _STATES = {
     "running": "R", "sleeping": "S", "disk-sleep": "D", "stopped": "T", "tracing-stop": "t", "zombie": "Z",
@@ -39,7 +41,7 @@ def is_process_list(value: Any) -> bool:
     return isinstance(value, dict) and isinstance(value.get("processes"), list)
 
 
-def read_processes(value: dict[str, Any], host: str, redactor: Redactor) -> Listed:
+def read_processes(value: dict[str, Any], host: str) -> Listed:
     """Read a decoded `processes.json`; what has no pid is left out."""
     processes: dict[int, Process] = {}
     refused: list[Dump] = []
@@ -49,7 +51,7 @@ def read_processes(value: dict[str, Any], host: str, redactor: Redactor) -> List
         pid = _whole(entry.get("pid")) if isinstance(entry, dict) else None
         if pid is None or pid in processes:
             continue
-        processes[pid] = _process(entry, pid, host, redactor)
+        processes[pid] = _process(entry, pid, host)
         for field, native in (("py", False), ("native", True)):
             said = entry.get(field)
             if not isinstance(said, dict):
@@ -63,6 +65,8 @@ def read_processes(value: dict[str, Any], host: str, redactor: Redactor) -> List
 
 def as_process(pid: int, host: str, title: str, *, started: float | None = None) -> Process:
     """Return a process of which only the title is known."""
+    if "--" in title:  # a command line: it may hold keys
+        title = " ".join(_REDACTOR.arguments(title.split()))
     known = read_title(title)
     rank = rank_of_parts(known.parts) if known.role == "scheduler" else None
     return Process(pid, host, _role(known.role), clean(title.strip()[:2000]), rank, started=started)
@@ -85,7 +89,7 @@ def rank_of_parts(parts: Mapping[str, int]) -> Rank:
     return Rank(world_rank(parts), **parts)
 
 
-def _process(entry: dict[str, Any], pid: int, host: str, redactor: Redactor) -> Process:
+def _process(entry: dict[str, Any], pid: int, host: str) -> Process:
     argv = tuple(
         clean(word[:2000]) for word in _list(entry.get("argv"))[:400] if isinstance(word, str)
     )
@@ -122,8 +126,8 @@ def _process(entry: dict[str, Any], pid: int, host: str, redactor: Redactor) -> 
         compilers=_texts(entry.get("compilers")),
         namespace_pid=_whole(entry.get("namespace_pid")),
         exit_code=_code(entry.get("exit_code")),
-        environment=redactor.environment(variables),
-        arguments=tuple(redactor.arguments(list(argv))),
+        environment=_REDACTOR.environment(variables),
+        arguments=tuple(_REDACTOR.arguments(list(argv))),
     )
 
 

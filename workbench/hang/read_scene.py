@@ -39,7 +39,7 @@ def read_scene(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) 
         outer = set(map(id, todo))
         while todo:
             folder = todo.pop(0)
-            for host in _hosts_of(folder, len(hosts)):
+            for host in _hosts_of(folder):
                 # A zip in a zip in a zip is no case of ours.
                 for name in host.inner if id(folder) in outer else ():
                     todo.append(open_ones.enter_context(open_inner(folder, name)))
@@ -63,27 +63,18 @@ def read_scene(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) 
     return Joined(source, hosts, notes).scene()
 
 
-def _hosts_of(folder: Folder, before: int) -> list[Host]:
+def _hosts_of(folder: Folder) -> list[Host]:
     """Return the hosts of one folder: one for each manifest, or one where there is none."""
     prefixes = [
         name[: -len(MANIFEST)] for name in folder.sizes if ("/" + name).endswith("/" + MANIFEST)
     ]
     cases = {prefix: manifest for prefix in prefixes if (manifest := read_manifest(folder, prefix))}
-    if not cases:
-        name = "" if before == 0 else f"host-{before + 1}"
-        return [read_host(folder, list(host_names(folder.sizes, [""])[""]), "", None, name)]
     names = host_names(folder.sizes, [*cases, ""])
     found = [
-        read_host(
-            folder,
-            names.get(prefix, []),
-            prefix,
-            manifest,
-            manifest.host or f"host-{before + i + 1}",
-        )
-        for i, (prefix, manifest) in enumerate(cases.items())
+        read_host(folder, names.get(prefix, []), prefix, manifest, manifest.host)
+        for prefix, manifest in cases.items()
     ]
-    rest = names.get("", []) if "" not in cases else []
-    if rest:  # zips, or a log, beside unpacked cases
-        found.append(read_host(folder, rest, "", None, ""))
+    # What no case takes: a pile without a manifest, or zips and a log beside unpacked cases.
+    if "" not in cases and (names.get("") or not found):
+        found.append(read_host(folder, names.get("", []), "", None, ""))
     return found
