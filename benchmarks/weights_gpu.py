@@ -1,0 +1,211 @@
+"""16-bit weights on a CUDA card: exact counts and squares against the card's own copy, in one run.
+
+Prints JSON. Needs a card; `python -m benchmarks` leaves it out where there is none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+SIDE = 1 << 15
+
+
+def seconds(run: Callable[[], Any], repeats: int = 15) -> float:
+    """Return the median time of a call on the card."""
+    import torch
+
+    for _ in range(3):
+        run()
+    times = []
+    for _ in range(repeats):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        run()
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end) / 1e3)
+    return median(times)
+
+
+def inputs(side: int, kind: Any) -> dict[str, Any]:
+    """Return matrices of the usual and of the worst sort."""
+    import torch
+
+    normal = torch.randn(side, side, device="cuda", dtype=torch.float32).mul_(0.02).to(kind)
+    made = {
+        "normal 0.02": normal,
+        "uniform 0.02": torch.empty(side, side, device="cuda").uniform_(-0.02, 0.02).to(kind),
+        "all equal": torch.full((side, side), 0.0123, device="cuda", dtype=kind),
+        "plus and minus one value": torch.where(normal > 0, 0.0123, -0.0123).to(kind),
+        "half zeros": torch.where(normal > 0, normal, 0).to(kind),
+    }
+    if side <= 4096:  # every code: memory that nobody wrote
+        bits = torch.randint(-(1 << 15), 1 << 15, (side, side), device="cuda", dtype=torch.int16)
+        made["garbage"] = bits.view(kind)
+    return made
+
+
+def check(side: int = 2048) -> list[str]:
+    """Return what the card gets wrong, against numpy in float64."""
+    import numpy as np
+    import torch
+
+    from workbench.weights.gpu import Sums, tally_codes
+
+    wrong = []
+    for kind, name in ((torch.bfloat16, "BF16"), (torch.float16, "F16")):
+        for shape in ((side, side), (777, 1000), (65, 8), (100, 999), (3, 100_000)):
+            for what, matrix in inputs(side, kind).items():
+                part = matrix.reshape(-1)[: shape[0] * shape[1]].contiguous()
+                into = Sums(shape[0], shape[1], "cuda")
+                tally_codes(part.view(torch.int16), *shape, name, into)
+                codes = part.view(torch.int16).cpu().numpy().view(np.uint16)
+                counts = np.bincount(codes, minlength=1 << 16)
+                if not np.array_equal(into.counts.cpu().numpy(), counts):
+                    wrong.append(f"{name} {shape} {what}: counts")
+                if what == "garbage":
+                    continue
+                squares = part.cpu().double().numpy().reshape(shape) ** 2
+                for axis, sums in ((1, into.rows), (0, into.columns)):
+                    found, want = sums.cpu().double().numpy(), squares.sum(axis)
+                    if np.abs(found - want).max() > 2e-5 * want.max():
+                        wrong.append(f"{name} {shape} {what}: squares along {axis}")
+    return wrong
+
+
+def speeds(side: int) -> dict[str, Any]:
+    """Return rates in GB/s of bytes read, and their share of the card's copy."""
+    import torch
+
+    from workbench.weights import gpu
+
+    result: dict[str, Any] = {"side": side}
+    matrix = inputs(side, torch.bfloat16)["normal 0.02"]
+    nbytes = matrix.numel() * 2
+    copy = 2 * nbytes / seconds(partial(torch.empty_like(matrix).copy_, matrix)) / 1e9
+    result["copy, read + written GB/s"] = copy
+    into = gpu.Sums(side, side, "cuda")
+    for what, one in inputs(side, torch.bfloat16).items():
+        codes = one.view(torch.int16).reshape(-1)
+        rate = nbytes / seconds(lambda c=codes: gpu.tally_codes(c, side, side, "BF16", into)) / 1e9
+        result[f"BF16, {what}"] = {"GB/s": rate, "share of copy": rate / copy}
+    half = inputs(side, torch.float16)["normal 0.02"].view(torch.int16).reshape(-1)
+    rate = nbytes / seconds(lambda: gpu.tally_codes(half, side, side, "F16", into)) / 1e9
+    result["F16, normal 0.02"] = {"GB/s": rate, "share of copy": rate / copy}
+    codes = matrix.view(torch.int16).reshape(-1)
+    part = codes[: side * 1024]
+    rate = part.numel() * 2 / seconds(lambda: gpu.slowly(part, 1024, side, "BF16", into), 5) / 1e9
+    result["torch's own functions (fallback)"] = {"GB/s": rate, "share of copy": rate / copy}
+    few = matrix[:4096]
+    rate = few.numel() * 2 / seconds(lambda: _naive(few), 5) / 1e9
+    result["naive torch, six statistics"] = {"GB/s": rate, "share of copy": rate / copy}
+    return result
+
+
+def _naive(matrix: Any) -> list[Any]:
+    wide = matrix.float()
+    return [
+        wide.mean(), wide.std(), wide.min(), wide.max(), (wide == 0).sum(), wide.square().sum(1),
+        wide.square().sum(0),
+    ]  # fmt: skip
+
+
+def from_disk(gib: float) -> dict[str, Any]:
+    """Return rates of a whole checkpoint: read, counted on the card or the CPU, figures made."""
+    import torch
+    from safetensors.torch import save_file
+
+    from workbench.checkpoint.dequantize import logical_weights
+    from workbench.checkpoint.open import open_checkpoint
+    from workbench.weights import pool
+
+    result: dict[str, Any] = {"threads": pool.cores()}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.safetensors"
+        count = max(1, int(gib * 8))
+        save_file(
+            {f"w{i}": torch.randn(8192, 8192).mul_(0.02).bfloat16() for i in range(count)}, path
+        )
+        size = path.stat().st_size
+        start = time.perf_counter()
+        with open(path, "rb", buffering=0) as file:
+            block = bytearray(1 << 24)
+            while file.readinto(block):
+                pass
+        result["read(), one thread, GB/s"] = size / (time.perf_counter() - start) / 1e9
+        for device in ("cuda", "cpu", "cuda"):
+            weights = logical_weights(open_checkpoint(path))
+            found: dict[str, Any] = {}
+            start = time.perf_counter()
+            for measure in pool.measure_here(weights, range(len(weights)), None, device):
+                found[measure.name] = measure
+            result[f"{device}, GB/s"] = size / (time.perf_counter() - start) / 1e9
+            result[f"{device}, digests"] = sorted(m.digest for m in found.values())[0]
+            one = found["w0"]
+            result[f"{device}, w0"] = [one.mean, one.std, one.row_dispersion, one.column_dispersion]
+    return result
+
+
+def variants(side: int) -> dict[str, float]:
+    """Return GB/s of the kernel by rows loaded ahead and groups a multiprocessor: how it was tuned."""
+    import torch
+
+    from workbench.weights import gpu
+
+    codes = inputs(side, torch.bfloat16)["normal 0.02"].view(torch.int16).reshape(-1)
+    into = gpu.Sums(side, side, "cuda")
+    plain, chosen = gpu.compiled, dict(gpu.GROUPS)
+    found = {}
+    try:
+        for ahead in (1, 2, 4, 8):
+            for groups in (2, 3, 4, 6, 8):
+                gpu.GROUPS["BF16"] = groups
+                gpu.compiled = partial(plain, ahead)
+                taken = seconds(lambda: gpu.tally_codes(codes, side, side, "BF16", into), 7)
+                found[f"{ahead} ahead, {groups} groups"] = codes.numel() * 2 / taken / 1e9
+    finally:
+        gpu.compiled = plain
+        gpu.GROUPS.update(chosen)
+    return found
+
+
+STAGES: dict[str, Callable[[argparse.Namespace], Any]] = {
+    "wrong": lambda options: check(),
+    "speeds": lambda options: speeds(options.side),
+    "small": lambda options: speeds(8192),
+    "variants": lambda options: variants(options.side // 2),
+    "disk": lambda options: from_disk(options.gib) if options.gib else {},
+}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Print each stage as it is done: a stage that fails does not take the others with it."""
+    import torch
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--side", type=int, default=SIDE, help="rows and columns of the matrix")
+    parser.add_argument("--gib", type=float, default=4, help="size of the checkpoint on disk")
+    options = parser.parse_args(arguments)
+    print(json.dumps({"card": torch.cuda.get_device_name(), "torch": torch.__version__}))
+    for name, stage in STAGES.items():
+        try:
+            found = stage(options)
+        except Exception as error:
+            found = {"failed": f"{type(error).__name__}: {error}"[:500]}
+        print(json.dumps({name: found}, indent=1), flush=True)
+
+
+if __name__ == "__main__":
+    main()

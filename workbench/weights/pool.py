@@ -1,0 +1,191 @@
+"""The scan on this machine: threads over tensors, and over the pieces of large ones."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from workbench.checkpoint.dequantize import LogicalWeight, LogicalWeights
+from workbench.errors import WorkbenchError
+from workbench.weights.measure import Tally, joined, kind_of, measured, take_piece, unmeasured
+from workbench.weights.reading import Reading, plan_reading
+from workbench.weights.records import Judgement, Measure
+
+if TYPE_CHECKING:
+    from workbench.checkpoint.config import Config
+    from workbench.weights.context import Context
+    from workbench.weights.gpu import Card
+
+Pair = tuple[Measure, Judgement]
+
+
+class Scanner:
+    """Measures and judges the weights of one checkpoint; every method may run in any thread."""
+
+    def __init__(
+        self,
+        weights: LogicalWeights,
+        sample: float | None,
+        device: str,
+        config: Config | None,
+        judging: bool = True,
+    ) -> None:
+        self._judging = judging
+        self._weights, self._sample, self._config = weights, sample, config
+        self._card: Card | None = None
+        if device != "cpu":
+            from workbench.weights.gpu import Card
+
+            self._card = Card(device)
+
+    def plan(self, at: int) -> tuple[LogicalWeight, Reading | None]:
+        """Return a weight and what to read of it; None where its values cannot be told."""
+        weight = self._weights[at]
+        if weight.flaw:
+            return weight, None
+        stack = len(weight.shape) == 3 and self._context(weight).is_stack
+        return weight, plan_reading(weight, self._sample, stack)
+
+    def piece(self, weight: LogicalWeight, reading: Reading, piece: int) -> Tally:
+        """Read and tally one piece of a weight."""
+        if self._card is not None and self._card.takes(weight):
+            return self._card.take_piece(weight, reading, piece)
+        return take_piece(weight, reading, piece)
+
+    def judge(self, weight: LogicalWeight, reading: Reading, tallies: list[Tally]) -> Pair:
+        """Return the measure of a weight and what is concluded."""
+        from workbench.weights.verdict import judge
+
+        found = measured(weight, reading, joined(tallies, reading, kind_of(weight)))
+        if not self._judging:
+            return found, Judgement("undecided", "not judged", stage=0)
+        return found, judge(found, weight.rows, self._context(weight))
+
+    def whole(self, at: int) -> Pair:
+        """Do all of it for one weight, in this thread."""
+        weight, reading = self.plan(at)
+        if reading is None:
+            return cannot_tell(weight, weight.flaw)
+        try:
+            tallies = [self.piece(weight, reading, i) for i in range(len(reading.pieces))]
+            return self.judge(weight, reading, tallies)
+        except WorkbenchError as error:
+            return cannot_tell(weight, f"{error.what}: {error.why}")
+
+    def _context(self, weight: LogicalWeight) -> Context:
+        from workbench.weights.context import BUDGET, context_of
+
+        beside: dict[str, tuple[int, ...]] = {}
+        if weight.name.endswith("bias"):
+            name = weight.name.removesuffix("bias") + "weight"
+            if self._weights.has(name):
+                beside[name] = self._weights[name].shape
+        budget = BUDGET if self._sample is None else BUDGET // 16
+        return context_of(weight.name, weight.shape, self._config, beside, budget)
+
+
+def cannot_tell(weight: LogicalWeight, why: str) -> Pair:
+    """Return the verdict on a weight whose values are not known."""
+    return unmeasured(weight), Judgement("undecided", f"Its values cannot be told: {why}", stage=0)
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def scan_here(
+    weights: LogicalWeights,
+    chosen: Sequence[int],
+    sample: float | None,
+    device: str,
+    config: Config | None,
+    judging: bool = True,
+) -> Iterator[tuple[int, Pair]]:
+    """Yield position, measure and judgement of the weights as they are done.
+
+    A few pieces more than there are threads are under way at a time, so that memory stays bounded.
+    """
+    scanner = Scanner(weights, sample, device, config, judging)
+    workers = cores()
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="scan")
+    queue: set[Future[Any]] = set()
+    try:
+        for job in _jobs(scanner, chosen, pool):
+            queue.add(job)
+            if len(queue) >= 4 * workers:
+                done, queue = wait(queue, return_when=FIRST_COMPLETED)
+                yield from _finished(done)
+        while queue:
+            done, queue = wait(queue, return_when=FIRST_COMPLETED)
+            yield from _finished(done)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def measure_here(
+    weights: LogicalWeights, chosen: Sequence[int], sample: float | None, device: str
+) -> Iterator[Measure]:
+    """Yield the measures alone, without a verdict: what a benchmark of the one pass needs."""
+    for _, (found, _) in scan_here(weights, chosen, sample, device, None, judging=False):
+        yield found
+
+
+def _jobs(
+    scanner: Scanner, chosen: Sequence[int], pool: ThreadPoolExecutor
+) -> Iterator[Future[tuple[int, Pair] | None]]:
+    """Yield jobs: small weights whole, large ones a piece at a time, of which the last one judges."""
+    for at in chosen:
+        weight, reading = scanner.plan(at)
+        if reading is None or len(reading.pieces) == 1:
+            yield pool.submit(_small, scanner, at)
+        else:
+            large = _Large(scanner, at, weight, reading)
+            for piece in range(len(reading.pieces)):
+                yield pool.submit(large.take, piece)
+
+
+def _small(scanner: Scanner, at: int) -> tuple[int, Pair]:
+    return at, scanner.whole(at)
+
+
+class _Large:
+    """A weight whose pieces are taken by several threads."""
+
+    def __init__(self, scanner: Scanner, at: int, weight: LogicalWeight, reading: Reading) -> None:
+        self._scanner, self._at, self._weight, self._reading = scanner, at, weight, reading
+        self._lock = Lock()
+        self._left = len(reading.pieces)
+        self._sum = joined([], reading, kind_of(weight))
+        self._failed = ""
+
+    def take(self, piece: int) -> tuple[int, Pair] | None:
+        """Take a piece; the thread that takes the last one also judges."""
+        tally = None
+        try:
+            if not self._failed:
+                tally = self._scanner.piece(self._weight, self._reading, piece)
+        except WorkbenchError as error:
+            self._failed = f"{error.what}: {error.why}"
+        with self._lock:
+            if tally is not None:
+                self._sum.add(tally)
+            self._left -= 1
+            if self._left:
+                return None
+        if self._failed:
+            return self._at, cannot_tell(self._weight, self._failed)
+        try:
+            return self._at, self._scanner.judge(self._weight, self._reading, [self._sum])
+        except WorkbenchError as error:  # the spectrum reads again
+            return self._at, cannot_tell(self._weight, f"{error.what}: {error.why}")
+
+
+def _finished(done: set[Future[Any]]) -> Iterator[tuple[int, Pair]]:
+    for future in done:
+        found = future.result()
+        if found is not None:
+            yield found

@@ -1,0 +1,239 @@
+"""`scan_weights`: measures every weight of a checkpoint once, and judges it."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.checkpoint.dequantize import LogicalWeights, logical_weights
+from workbench.errors import WorkbenchError, shorten, shown
+from workbench.weights.reading import check_sample
+from workbench.weights.records import Judgement, Measure
+
+if TYPE_CHECKING:
+    from workbench.checkpoint.config import Config
+    from workbench.checkpoint.open import Checkpoint
+    from workbench.weights.results import WeightScan
+
+Pair = tuple[Measure, Judgement]
+
+_SERVER = re.compile(r"https?://[^/?#]+/?$")
+_PATTERN = re.compile(r"[*?\[]")
+# What a worker of a cluster is given at a time: enough to be worth the trip, small enough to balance.
+_SHARE = 1 << 31
+_MOST_TOLD = 10
+
+
+def scan_weights(
+    ckpt: str | os.PathLike[str] | Checkpoint,
+    *,
+    names: str | Iterable[str] | None = None,
+    sample: float | None = None,
+    device: str = "cpu",
+    client: Any = None,
+) -> WeightScan:
+    """Measure every weight and say which look trained, which as they were drawn, and which are broken.
+
+    All values are read once, in blocks; memory does not grow with the checkpoint or with a tensor. On a
+    terminal a bar shows how far it is, and tensors that are at init or broken are named as they are found.
+    Ctrl-C returns what was measured until then.
+
+    Parameters
+    ----------
+    ckpt
+        What `open_checkpoint` takes, an open checkpoint, or the address of a running SGLang server
+        (``http://127.0.0.1:30000``), which is asked for the weights that it holds.
+    names
+        Exact names or patterns (``"*.lm_head.*"``), one or several; None for all.
+    sample
+        Read less: a share of each tensor's rows (``0.05``) or a number of rows (``128``), spread over it in
+        32 runs; vectors are read whole. What was not read is not judged, and the result says so.
+    device
+        ``"cpu"``, or ``"cuda"``: bfloat16 and fp16 are then counted on the card.
+    client
+        A `distributed.Client`: the tensors are spread over its workers, each of which opens the checkpoint
+        itself, under the same path.
+
+    Returns
+    -------
+    WeightScan
+
+    Raises
+    ------
+    WorkbenchError
+        The checkpoint cannot be read, no tensor has such a name, or the device is not there.
+    """
+    check_sample(sample)
+    if isinstance(ckpt, str) and _SERVER.match(ckpt):
+        from workbench.weights.live import scan_server
+
+        return scan_server(ckpt, names=None if names is None else _listed(names))
+    from workbench.checkpoint.open import Checkpoint, open_checkpoint
+
+    opened = ckpt if isinstance(ckpt, Checkpoint) else open_checkpoint(ckpt)
+    weights = logical_weights(opened)
+    chosen = _choose(weights, names, opened.source)
+    notes = [*opened.warnings]
+    config = _config(opened, notes)
+    if client is not None:
+        from workbench.weights.cluster import scan_on
+
+        stream = scan_on(client, opened, weights, chosen, sample, device, _SHARE)
+    else:
+        from workbench.weights.pool import scan_here
+
+        stream = scan_here(weights, chosen, sample, device, config)
+    found, interrupted = _collect(stream, weights, chosen, notes)
+    return _result(opened, weights, found, notes, config, interrupted, len(chosen))
+
+
+def _listed(names: str | Iterable[str]) -> list[str]:
+    listed = [names] if isinstance(names, str) else list(names)
+    if not all(isinstance(name, str) for name in listed):
+        raise WorkbenchError(
+            f"names={shown(listed)} holds something that is no text",
+            next_step='Give names or patterns: names=["lm_head.weight", "layers.0.*"].',
+        )
+    return listed
+
+
+def _choose(
+    weights: LogicalWeights, names: str | Iterable[str] | None, source: str
+) -> Sequence[int]:
+    """Return the positions of the weights that are asked for, in the order of the checkpoint."""
+    if names is None:
+        return range(len(weights))
+    known = {name: at for at, name in enumerate(weights.names)}
+    found: set[int] = set()
+    for name in _listed(names):
+        if name in known:
+            found.add(known[name])
+            continue
+        hits = fnmatch.filter(known, name) if _PATTERN.search(name) else []
+        if not hits:
+            raise _unknown(name, weights.names, source)
+        found.update(known[hit] for hit in hits)
+    return sorted(found)
+
+
+def _unknown(name: str, names: Sequence[str], source: str) -> WorkbenchError:
+    tail = name.rsplit(".", 2)[-2:]
+    near = [known for known in names if known.endswith(".".join(tail))][:2000]
+    close = get_close_matches(name, near or list(names[:2000]), n=3)
+    step = (
+        f"Did you mean {', '.join(shorten(known, 140) for known in close)}?"
+        if close
+        else "Give a name that the checkpoint has, or a pattern such as *.weight."
+    )
+    return WorkbenchError(f"{source} has no weight {shown(name)}", next_step=step)
+
+
+def _config(opened: Checkpoint, notes: list[str]) -> Config | None:
+    try:
+        return opened.config
+    except WorkbenchError as error:
+        notes.append(f"the config was not used: {error.what}")
+        return None
+
+
+def _collect(
+    stream: Iterator[tuple[int, Pair]],
+    weights: LogicalWeights,
+    chosen: Sequence[int],
+    notes: list[str],
+) -> tuple[dict[int, Pair], bool]:
+    """Return what was found by position, and whether it was interrupted."""
+    from tqdm import tqdm
+
+    found: dict[int, Pair] = {}
+    told = 0
+    terminal = sys.stderr.isatty()
+    bar = tqdm(total=len(chosen), unit=" tensors", disable=not terminal, leave=False)
+    try:
+        for at, pair in stream:
+            found[at] = pair
+            bar.update()
+            measure, judged = pair
+            bad = judged.verdict in ("at_init", "invalid") and len(measure.shape) > 1
+            if bad and terminal and told < _MOST_TOLD:
+                told += 1
+                bar.write(f"{shorten(measure.name)}: {judged.verdict}", file=sys.stderr)
+    except KeyboardInterrupt:
+        notes.append(f"interrupted: {len(found):,} of {len(chosen):,} tensors were measured")
+        return found, True
+    finally:
+        bar.close()
+        stream.close()  # type: ignore[attr-defined]
+    return found, False
+
+
+def _result(
+    opened: Checkpoint,
+    weights: LogicalWeights,
+    found: Mapping[int, Pair],
+    notes: list[str],
+    config: Config | None,
+    interrupted: bool,
+    wanted: int,
+) -> WeightScan:
+    from workbench.weights.relations import relate
+    from workbench.weights.results import WeightScan
+
+    order = sorted(found)
+    measures = [found[at][0] for at in order]
+    judged = relate(measures, [found[at][1] for at in order])
+    bytes_read = sampled = 0
+    for at, measure in zip(order, measures, strict=True):
+        if measure.seen == measure.count:
+            bytes_read += weights[at].nbytes
+        else:
+            bytes_read += weights[at].nbytes * measure.seen // max(measure.count, 1)
+            sampled = max(sampled, measure.seen)
+    if sampled:
+        seen, count = (sum(getattr(m, field) for m in measures) for field in ("seen", "count"))
+        notes.append(
+            f"a sample: {seen:,} of {count:,} values were read; rows that were not read are not judged"
+        )
+    if wanted < len(weights):
+        notes.append(f"{wanted:,} of {len(weights):,} weights were asked for")
+    for group in opened.quantization.groups:
+        if group.incomplete_count:
+            name, role = group.incomplete[0]
+            notes.append(
+                f"{group.incomplete_count:,} parts of {group.format} weights are missing, first "
+                f"the {role.replace('_', ' ')} of {shorten(name)}"
+            )
+    return WeightScan.build(
+        opened.source,
+        zip(measures, judged, strict=True),
+        notes=tuple(notes),
+        bytes_read=bytes_read,
+        sampled=sampled or None,
+        interrupted=interrupted,
+        config=config,
+    )
+
+
+@lru_cache(maxsize=2)
+def opened_by_worker(source: str, stamp: float) -> tuple[LogicalWeights, Config | None]:
+    """Open a checkpoint once in each process of a cluster; `stamp` tells changed files apart."""
+    from workbench.checkpoint.open import open_checkpoint
+
+    opened = open_checkpoint(source)
+    return logical_weights(opened), _config(opened, [])
+
+
+def absolute(source: str) -> tuple[str, float]:
+    """Return a local path as every process reads it, and when it was changed."""
+    path = Path(source).expanduser()
+    try:
+        return str(path.resolve(strict=True)), path.stat().st_mtime
+    except (OSError, ValueError, RuntimeError):
+        return source, 0.0
