@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from workbench.result import Result
 
 # A saved notebook keeps the data of a view twice where widget state is saved, as base64 both times
-# (4/3), beside 50 KB of script and style: together at most 2 MB.
-NOTEBOOK_LIMIT = 700_000
+# (4/3), and script and style of all views, 200 KB, as often: together at most 2 MB.
+NOTEBOOK_LIMIT = 580_000
 
 
 class ResultView(anywidget.AnyWidget):
