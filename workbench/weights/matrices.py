@@ -25,7 +25,8 @@ from workbench.weights.structure import (
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 Rows = Callable[[int, int], Floats]
 
-_FIRST_LOOK = 1 << 20
+# A trained matrix shows it at the first look, for a fraction of what the measure costs.
+_LOOKS = (1 << 18, 1 << 20)
 _FEWEST_ROWS = 64
 _RUNS = 32
 # Kurtosis and dispersion that no init reaches, whatever scales its blocks were drawn with.
@@ -44,11 +45,11 @@ def judge_matrix(measure: Measure, rows: Rows, context: Context) -> Judgement:
     -------
     Judgement
     """
-    return _cheap(measure) or _by_structure(measure, rows, context)
+    return _cheap(measure) or by_looking(measure, rows, context)
 
 
 def _cheap(measure: Measure) -> Judgement | None:
-    """Return `trained` where tails and norms are far from any init; most trained matrices end here."""
+    """Return `trained` where tails and norms are far from any init."""
     if measure.seen < measure.count or min(_sides(measure)) < SMALLEST_SIDE:
         return None
     law = fit(measure)
@@ -68,36 +69,31 @@ def _cheap(measure: Measure) -> Judgement | None:
     )
 
 
-def _by_structure(measure: Measure, rows: Rows, context: Context) -> Judgement:
-    m, n = _sides(measure)
-    looks = [context.budget]
-    if m * n > _FIRST_LOOK < context.budget:
-        looks = [_FIRST_LOOK, context.budget]
-    for budget in looks:
-        values = sample(rows, m, n, budget)
-        if not np.isfinite(values).all():
-            return Judgement(
-                "invalid", "values that are no numbers among the rows read again", stage=2
-            )
-        found = by_values(measure, values, context)
-        # On few rows an orthogonal init looks like nothing at all, so nothing but training ends the search.
-        if found.verdict == "trained":
-            break
-    return found
-
-
-def by_values(measure: Measure, values: Floats, context: Context) -> Judgement:
+def by_looking(measure: Measure, rows: Rows, context: Context) -> Judgement:
     """Return the verdict that structure and law of the entries make together.
 
     Parameters
     ----------
-    measure
-        Of the whole matrix.
-    values
-        The rows that the spectrum is taken of.
-    context
-        What the config says.
+    measure, rows, context
+        As in `workbench.weights.verdict.judge`.
+
+    Returns
+    -------
+    Judgement
+        `trained` after as few values as show it; anything else after all that the budget allows.
     """
+    m, n = _sides(measure)
+    for budget in _LOOKS:
+        if budget < min(m * n, context.budget):
+            found = _look(measure, sample(rows, m, n, budget), context)
+            if found.verdict == "trained":
+                return found
+    return _look(measure, sample(rows, m, n, context.budget), context)
+
+
+def _look(measure: Measure, values: Floats, context: Context) -> Judgement:
+    if not np.isfinite(values).all():
+        return Judgement("invalid", "values that are no numbers among the rows read again", stage=2)
     seen = spectrum(values, slack(measure))
     m, n = _sides(measure)
     found = evidence(seen, is_rounded(measure), seen.rows * seen.columns == m * n)

@@ -11,7 +11,7 @@ import numpy as np
 from workbench.checkpoint.templates import spans
 from workbench.weights.checks import check
 from workbench.weights.context import Context
-from workbench.weights.matrices import by_values, sample
+from workbench.weights.matrices import by_looking
 from workbench.weights.records import Judgement, Measure
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]
@@ -19,7 +19,6 @@ Rows = Callable[[int, int], Floats]
 
 # The worst first. A constant matrix passes nothing on, so it is worse than one that cannot be told.
 _ORDER = ("invalid", "at_init", "constant", "undecided", "trained")
-_FIRST_LOOK = 1 << 18
 
 
 def judge_stack(measure: Measure, rows: Rows, context: Context) -> Judgement:
@@ -75,17 +74,7 @@ def _judge_one(stack: Measure, values: Floats, context: Context) -> Judgement:
     _, m, n = stack.shape
     matrix = np.asarray(values, dtype=np.float32).reshape(m, n)
     measure = _measured(stack, matrix)
-    found = check(measure)
-    if found:
-        return found
-    looks = [m * n] if m * n <= _FIRST_LOOK else [_FIRST_LOOK, min(context.budget, m * n)]
-    for budget in looks:
-        part = sample(lambda start, stop: matrix[start:stop], m, n, budget)
-        found = by_values(measure, part, context)
-        if found.verdict == "trained":
-            break
-    assert found is not None
-    return found
+    return check(measure) or by_looking(measure, lambda start, stop: matrix[start:stop], context)
 
 
 def _measured(stack: Measure, matrix: Floats) -> Measure:

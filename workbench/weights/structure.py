@@ -67,7 +67,7 @@ def evidence(seen: Spectrum, rounded: bool, whole: bool = True) -> Evidence:
         Whether its values have a few bits only (`is_rounded`).
     whole
         Whether all of the matrix was looked at. A part of an orthogonal one has rows that are more
-        orthogonal than chance, not quite orthogonal: no sign of training then.
+        orthogonal, and norms that are more alike, than chance makes them: no sign of training then.
 
     Returns
     -------
@@ -87,10 +87,15 @@ def evidence(seen: Spectrum, rounded: bool, whole: bool = True) -> Evidence:
             f"its rows are orthogonal to each other (mean squared cosine {seen.orthogonality:.2g} of chance)",
         )
     by_name = {
-        "gram": abs(seen.gram) if whole else seen.gram,
+        "gram": seen.gram,
+        "row_scale": seen.row_scale,
+        "column_scale": seen.column_scale,
+    }
+    less = min(by_name, key=lambda name: by_name[name])
+    if whole:
+        by_name = {name: abs(value) for name, value in by_name.items()}
+    by_name |= {
         "edge": seen.edge,
-        "row_scale": abs(seen.row_scale),
-        "column_scale": abs(seen.column_scale),
         "row_neighbours": abs(seen.row_neighbours),
         "column_neighbours": abs(seen.column_neighbours),
     }
@@ -103,8 +108,8 @@ def evidence(seen: Spectrum, rounded: bool, whole: bool = True) -> Evidence:
     if faint:
         said = "; ".join(f"{_TEXTS[name]} (z = {by_name[name]:.1f})" for name in faint[:2])
         return Evidence("undecided", said)
-    if seen.gram < -AT_INIT:
-        said = f"rows more orthogonal than chance (z = {seen.gram:.1f}), as parts of an orthogonal init are"
+    if by_name[less] < -AT_INIT:
+        said = f"{_TEXTS[less]} (z = {by_name[less]:.1f}), as a part of an orthogonal init has them"
         return Evidence("undecided", said)
     return Evidence("none", f"gram z = {seen.gram:.1f}, largest singular value z = {seen.edge:.1f}")
 
