@@ -96,7 +96,7 @@ def test_one_layer_at_init_is_one_finding() -> None:
     assert codes(result) == ["weights.at_init", "weights.norms_at_one"]
     found = result.findings[0]
     assert found.title.startswith("model.layers.17.*: 7 of 7 matrices are indistinguishable")
-    assert "161 tensors of the same kinds in 23 other layers look trained" in found.evidence_for
+    assert "161 tensors of the same kinds in 23 layers look trained" in found.evidence_for
     assert found.confidence == "likely"
     assert "could not be seen" in found.evidence_against[0]
 
@@ -128,6 +128,9 @@ def test_layers_of_one_kind_are_one_finding_and_other_kinds_are_not_accused() ->
 
 def test_single_experts_are_named_with_all_their_matrices() -> None:
     [found] = experts().findings
+    stem = "language_model.model.layers"
+    wanted = (f"{stem}.3.mlp.experts.17", f"{stem}.3.mlp.experts.40", f"{stem}.9.mlp.experts.5")
+    assert found.evidence_for[0] == f"exactly {', '.join(wanted)}"
     assert found.title.startswith(
         "language_model.model.layers.{3, 9}.mlp.experts.{5, 17, 40}.*: 9 of 9 matrices"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from workbench.result import GRAVITY, Finding
 from workbench.weights.faults import constants, copies, limits, memory, not_finite, vectors
 from workbench.weights.names import is_seldom_read
 from workbench.weights.seen import (
+    LINES,
     At,
     Seen,
     corroboration,
@@ -22,7 +24,7 @@ from workbench.weights.seen import (
     power_of,
     step_after_init,
     title_of,
-)  # fmt: skip
+)
 
 Conclusion = tuple[bool | None, str, tuple[Finding, ...]]
 
@@ -78,9 +80,9 @@ def _at_init(seen: Seen) -> list[Finding]:
     if len(at) == total:
         return [*found, _init_finding(seen, at, f"All {plural(total, 'matrix', 'matrices')}")]
     modules, rest = _whole_modules(seen, at)
-    for where, group in modules:
+    for where, exactly, group in modules:
         many = f"{len(group):,} of {len(group):,} matrices"
-        found.append(_init_finding(seen, group, f"{shorten(where, 90)}: {many}"))
+        found.append(_init_finding(seen, group, f"{shorten(where, 90)}: {many}", exactly))
     by_kind: dict[str, list[int]] = {}
     for i in rest:
         by_kind.setdefault(seen.places[int(i)].kind, []).append(int(i))
@@ -90,10 +92,11 @@ def _at_init(seen: Seen) -> list[Finding]:
     return found
 
 
-def _whole_modules(seen: Seen, at: At) -> tuple[list[tuple[str, At]], At]:
+def _whole_modules(seen: Seen, at: At) -> tuple[list[tuple[str, tuple[str, ...], At]], At]:
     """Split tensors at init into modules of which no matrix is trained, each as wide as can be, and the rest.
 
-    Modules of one template are one group: ``layers.{33, 50}.mlp.experts.{3, 17}.*``.
+    Modules of one template are one group: ``layers.{33, 50}.mlp.experts.{3, 17}.*``. Where that names more
+    than there are, the modules stand beside it one by one.
     """
     prefixes = {int(i): _prefixes(seen.tensors.names[int(i)]) for i in at}
     bad = Counter(prefix for found in prefixes.values() for prefix in found)
@@ -117,7 +120,14 @@ def _whole_modules(seen: Seen, at: At) -> tuple[list[tuple[str, At]], At]:
     groups = []
     for group in group_names(names):
         members = [i for at_name in group.at.tolist() for i in whole[names[at_name]]]
-        groups.append((f"{describe(group.template, group.index)}.*", np.array(members)))
+        product = prod(len(set(column)) for column in group.index.T.tolist())
+        exactly = (
+            [names[at_name] for at_name in group.at.tolist()] if product > len(group.at) else []
+        )
+        told = tuple(f"exactly {', '.join(exactly[:LINES])}" for _ in exactly[:1])
+        more = (f"and {len(exactly) - LINES:,} modules more",) * (len(exactly) > LINES)
+        text = f"{describe(group.template, group.index)}.*"
+        groups.append((text, (*told, *more), np.array(members)))
     return groups, np.array(rest, dtype=np.int64)
 
 
@@ -127,7 +137,7 @@ def _prefixes(name: str) -> list[str]:
     return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
 
 
-def _init_finding(seen: Seen, at: At, what: str) -> Finding:
+def _init_finding(seen: Seen, at: At, what: str, exactly: tuple[str, ...] = ()) -> Finding:
     rows = seen.rows(at[:200])
     kinds = Counter(row.family for row in rows if row.family)
     families = " or ".join(kinds) or "values"
@@ -139,6 +149,7 @@ def _init_finding(seen: Seen, at: At, what: str) -> Finding:
         f"{what} {verb} indistinguishable from random initialisation ({families}{_sigma(sigmas)})",
         detail=rows[0].reason,
         evidence_for=(
+            *exactly,
             *lines(names_of(seen, at)),
             *_siblings(seen, at),
             *corroboration(rows),
@@ -170,7 +181,7 @@ def _siblings(seen: Seen, at: At) -> tuple[str, ...]:
         return ()
     layers = len({int(where.layer[i]) for i in trained})
     return (
-        f"{plural(len(trained), 'tensor')} of the same kinds in {plural(layers, 'other layer')} look trained",
+        f"{plural(len(trained), 'tensor')} of the same kinds in {plural(layers, 'layer')} look trained",
     )
 
 

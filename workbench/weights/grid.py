@@ -12,7 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from workbench.errors import shorten
 from workbench.weights.names import Places, rank, short
+
+LONGEST_LABEL = 32
 
 At = np.ndarray[Any, np.dtype[np.int64]]
 Column = np.ndarray[Any, np.dtype[Any]]
@@ -68,7 +71,7 @@ def _grid(places: Places, stack: int) -> Grid:
         stack=places.stacks[stack],
         layers=tuple(layers.tolist()),
         kinds=tuple(kinds),
-        labels=tuple(short(kinds)),
+        labels=tuple(shorten(label, LONGEST_LABEL) for label in short(kinds)),
         row=cells // len(codes),
         column=cells % len(codes),
         members=tuple(np.split(at[order], first[1:])),
