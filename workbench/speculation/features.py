@@ -63,6 +63,9 @@ class Target(Protocol):
             Layers whose input is wanted; None: the last features.
         """
 
+    def greedy(self, prompts: Sequence[Tokens], new_tokens: int) -> list[list[int]]:
+        """Return greedy continuations, `new_tokens` each."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Choices:

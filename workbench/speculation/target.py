@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from workbench.errors import WorkbenchError, shown
 from workbench.speculation.features import (
     Branches,
-    Choices,
     TargetTrace,
     Tokens,
     choices_of,
@@ -265,7 +264,38 @@ class LlamaTarget:
 
     def greedy(self, prompts: Sequence[Tokens], new_tokens: int) -> list[list[int]]:
         """Return greedy continuations of `prompts`, each `new_tokens` long."""
-        return greedy_by_trace(self, prompts, new_tokens)
+        import torch
+
+        out: list[list[int]] = []
+        with torch.no_grad():
+            for start in range(0, len(prompts), _ROWS):
+                out += self._greedy(prompts[start : start + _ROWS], new_tokens)
+        return out
+
+    def _greedy(self, prompts: Sequence[Tokens], new_tokens: int) -> list[list[int]]:
+        """Continue some prompts, a token at a time; answers' keys and values are kept beside the trace."""
+        import torch
+
+        trace = self.trace(prompts, [len(p) for p in prompts], keep=())
+        assert trace.choices is not None
+        rows = torch.arange(len(prompts), device=self.device)
+        found = [trace.choices.best[rows, trace.lengths - 1]]
+        places = torch.arange(trace.tokens.shape[1], device=self.device)
+        past = bias_of(places[None, :] < trace.lengths[:, None])[:, None]
+        own: list[list[tuple[Tensor, Tensor]]] = [[] for _ in range(self.layers)]
+
+        def attention(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            own[layer].append((k, v))
+            pairs = [trace.cache[layer], *own[layer]]
+            bias = torch.cat([past, torch.zeros(len(q), 1, len(own[layer]), device=q.device)], -1)
+            keys, values = (torch.cat([pair[n] for pair in pairs], dim=1) for n in (0, 1))
+            return attend(q, (keys, values, bias), None, self.scale, self.numerics)
+
+        while len(found) < new_tokens:
+            positions = (trace.lengths + len(found) - 1)[:, None]
+            _, final = self.forward(found[-1][:, None], positions, attention)
+            found.append(self.logits(final[:, 0]).argmax(-1))
+        return torch.stack(found, dim=1)[:, :new_tokens].tolist()
 
 
 def ancestry(parents: Tensor) -> tuple[Tensor, Tensor]:
@@ -282,32 +312,3 @@ def ancestry(parents: Tensor) -> tuple[Tensor, Tensor]:
         seen[:, node] |= seen[rows, parent] & has[:, None]
         depth[:, node] = torch.where(has, depth[rows, parent] + 1, 1)
     return seen, depth
-
-
-def greedy_by_trace(target: Any, prompts: Sequence[Tokens], new_tokens: int) -> list[list[int]]:
-    """Continue each prompt greedily, one token at a time, with keys and values kept."""
-    import torch
-
-    out: list[list[int]] = []
-    for start in range(0, len(prompts), _ROWS):
-        rows = [list(prompt) for prompt in prompts[start : start + _ROWS]]
-        answers: list[list[int]] = [[] for _ in rows]
-        trace = target.trace(rows, [len(r) for r in rows], keep=())
-        lengths = trace.lengths
-        last = torch.arange(len(rows), device=lengths.device), lengths - 1
-        best = trace.choices.best[last]
-        drafted = best[:, None]
-        for _ in range(new_tokens):
-            for answer, token in zip(answers, best.tolist(), strict=True):
-                answer.append(token)
-            if len(answers[0]) == new_tokens:
-                break
-            parents = torch.arange(drafted.shape[1], device=lengths.device) - 1
-            found: Choices = target.branches(
-                trace, torch.arange(len(rows), device=lengths.device), lengths, drafted,
-                parents.expand_as(drafted), None,
-            ).choices  # fmt: skip
-            best = found.best[:, -1]
-            drafted = torch.cat([drafted, best[:, None]], dim=1)
-        out += answers
-    return out
