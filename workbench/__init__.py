@@ -11,28 +11,37 @@ if TYPE_CHECKING:
     from workbench.checkpoint.open import open_checkpoint
     from workbench.errors import WorkbenchError
     from workbench.export.report import report
+    from workbench.hang.attach import attach
+    from workbench.hang.open_evidence import open_evidence
     from workbench.keys.diff import diff_keys
     from workbench.keys.repair import fix_checkpoint
     from workbench.result import load
+    from workbench.weights.scan import scan_weights
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "WorkbenchError": "workbench.errors",
+    "attach": "workbench.hang.attach",
     "diff_keys": "workbench.keys.diff",
     "fix_checkpoint": "workbench.keys.repair",
     "load": "workbench.result",
     "open_checkpoint": "workbench.checkpoint.open",
+    "open_evidence": "workbench.hang.open_evidence",
     "report": "workbench.export.report",
+    "scan_weights": "workbench.weights.scan",
 }
 
 __all__ = [
     "WorkbenchError",
+    "attach",
     "diff_keys",
     "fix_checkpoint",
     "load",
     "open_checkpoint",
+    "open_evidence",
     "report",
+    "scan_weights",
 ]
 
 

@@ -95,6 +95,116 @@ def fix(
 
 
 @app.command()
+def weights(
+    ckpt: Annotated[
+        str,
+        typer.Argument(
+            help="Folder, file, Hub id or URL of a checkpoint; or http://host:port of a server."
+        ),
+    ],
+    names: Annotated[
+        list[str] | None,
+        typer.Option(help='Only these tensors: a name or a pattern ("*.mlp.*"); may be repeated.'),
+    ] = None,
+    sample: Annotated[
+        str | None,
+        typer.Option(help="Read less: a share (0.05) or a number (128) of each tensor's rows."),
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    compare: Annotated[
+        str | None,
+        typer.Option(help="Say what changed to another checkpoint or a server instead."),
+    ] = None,
+    html: Html = None,
+    json: Json = False,
+) -> None:
+    """Say which weights look trained, which are as they were drawn, and which are broken."""
+    from workbench.weights.scan import scan_weights
+
+    found = scan_weights(ckpt, names=names or None, sample=_share(sample), device=device)
+    _finish(found if compare is None else found.compare(compare), json, html)
+
+
+def _share(sample: str | None) -> float | None:
+    """Read a share of the rows (0.05), or a number of them (128)."""
+    try:
+        return None if sample is None else int(sample) if sample.isdecimal() else float(sample)
+    except ValueError:
+        raise WorkbenchError(
+            f"--sample {sample} is no number",
+            next_step="Give a share of the rows (0.05), or a number of them (128).",
+        ) from None
+
+
+Log = Annotated[Path | None, typer.Option(help="The server's log, if it is not found by itself.")]
+Snapshots = Annotated[int, typer.Option(help='How many snapshots; "hung" needs two.')]
+Interval = Annotated[float, typer.Option(help="Seconds between two snapshots.")]
+Native = Annotated[bool, typer.Option("--native", help="Native frames, too: slower.")]
+
+
+@app.command()
+def hang(
+    where: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[PID|PATH]",
+            help="A process of the server; or a case, a folder of dumps, a log. Without it: the one "
+            "server that runs here.",
+        ),
+    ] = None,
+    log: Log = None,
+    snapshots: Snapshots = 2,
+    interval: Interval = 30.0,
+    native: Native = False,
+    html: Html = None,
+    speedscope: Annotated[
+        Path | None, typer.Option(help="Also write the merged stacks as a speedscope file.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Say which rank of a hung server the others wait for, in which phase, and what to change next."""
+    if where is None or where.isdecimal():
+        from workbench.hang.attach import attach
+
+        pid = None if where is None else int(where)
+        found = attach(pid, snapshots=snapshots, interval=interval, native=native, log=log)
+    else:
+        from workbench.hang.open_evidence import open_evidence
+
+        if log is not None:
+            raise WorkbenchError(
+                f"--log goes with a running server, and {where} is a path",
+                next_step="Put the log into the folder, or give its own path instead.",
+            )
+        found = open_evidence(where)
+    if speedscope is not None:
+        found.to_speedscope(speedscope)
+        print(f"wrote {speedscope}", file=sys.stderr)
+    _finish(found, json, html)
+
+
+@app.command()
+def collect(
+    out: Annotated[Path, typer.Option("--out", "-o", help="The zip to write.")],
+    pid: Annotated[int | None, typer.Argument(help="Any process of the server.")] = None,
+    log: Log = None,
+    snapshots: Snapshots = 2,
+    interval: Interval = 30.0,
+    native: Native = False,
+    salt: Annotated[
+        str | None, typer.Option(help="A word that the hosts of one job share, such as its id.")
+    ] = None,
+) -> None:
+    """Write what can be seen of a server on this host into one zip; open it with `hang`."""
+    from workbench.hang import attach
+
+    written = attach.collect(
+        out, pid, snapshots=snapshots, interval=interval, native=native, log=log, salt=salt
+    )
+    typer.echo(f"wrote {written}")
+
+
+@app.command()
 def report(
     source: Annotated[Path, typer.Argument(help="A notebook, or a saved result (.json).")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The HTML file to write.")],
