@@ -183,7 +183,7 @@ class Rank:
         import torch
         import torch.distributed as dist
 
-        pull = functools.partial(time.sleep, 0.01 if self.rank == 0 else 0.0)
+        pull = functools.partial(time.sleep, 0)  # as SGLang: it looks again at once
         share = functools.partial(dist.broadcast, torch.zeros(1), src=0)
         scheduler["run_event_loop"](pull, share)
 

@@ -11,6 +11,8 @@ from workbench.hang.collector import proc
 
 _PIPE = re.compile(r"^pipe:\[\d+\]$")
 _NOT_A_LOG = ("/dev/", "/proc/", "/sys/", "/memfd:", "/tmp/.", "anon_inode:")
+_COPIERS = ("tee", "cat", "ts", "rotatelogs", "multilog", "svlogd", "cronolog")
+_LOG_NAME = re.compile(r"\.(log|out|err)(\.\d+)?$")
 
 
 class LogFile(NamedTuple):
@@ -41,14 +43,16 @@ def find(
                 pipes.setdefault(target, pid)
             else:
                 _note(found, pid, number, target, pid)
-    if not found and pipes:
-        for pid in processes:
-            if pid not in pids and pid != os.getpid():
-                files = proc.open_files(pid)
-                writers = {pipes[target] for target in files.values() if target in pipes}
-                for number, target in files.items() if writers else ():
-                    if number != 0:
-                        _note(found, pid, number, target, min(writers))
+    for pid in processes if pipes else ():
+        if pid in pids or pid == os.getpid():
+            continue
+        files = proc.open_files(pid)
+        writers = {pipes[target] for target in files.values() if target in pipes}
+        copies = proc.read(pid, "comm").strip() in _COPIERS
+        for number, target in files.items() if writers else ():
+            # Of any other reader only what is called a log: its files are its own affair.
+            if number != 0 and (copies or _LOG_NAME.search(target)):
+                _note(found, pid, number, target, min(writers))
     names: set[str] = set()
     logs = []
     for name, path, writers in found.values():
