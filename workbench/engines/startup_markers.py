@@ -358,6 +358,7 @@ class Event:
         return self.marker.phase
 
 
+_SERVING = next(marker for marker in PHASES if marker.code == "serving")
 # One cheap look before the patterns are tried: every phase's text has one of these words, and so
 # has every error's. Most lines of a long log are batches, which have none.
 HINT = re.compile(
@@ -374,6 +375,8 @@ def read_marker(text: str) -> Event | None:
     An error outranks a phase: a line has at most one event.
     """
     text = text[:4000]
+    if text.startswith(("Prefill batch", "Decode batch")):  # nearly every line of a long log
+        return Event(_SERVING, {})
     if HINT.search(text) is None:
         return None
     for marker in (*ERRORS, *PHASES):

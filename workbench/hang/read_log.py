@@ -8,6 +8,7 @@ import re
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import IO
 
 from workbench.engines.startup_markers import Event, read_marker
@@ -114,7 +115,7 @@ def read_log(stream: IO[bytes], name: str, host: str = "") -> ReadLog:
             lines.append(piece)
             if piece.at is not None:
                 at = piece.at
-                year = time.gmtime(at).tm_year
+                year = _year(piece.at)
         clocks.append(at)
     dumps = _dumps(raw, clocks)
     events = [read_marker(line.text) for line in lines]
@@ -328,11 +329,28 @@ def _unstamped(text: str, number: int, year: int) -> LogLine:
 
 
 def _clock(date: str, clock: str, part: str | None) -> float | None:
+    day = _day(date)
+    hour, minute, second = int(clock[:2]), int(clock[3:5]), int(clock[6:])
+    if day is None or hour > 23 or minute > 59 or second > 60:
+        return None
+    return day + hour * 3600 + minute * 60 + second + (float(f"0.{part}") if part else 0.0)
+
+
+def _year(at: float) -> int:
+    return _year_of_day(int(at) // 86400)
+
+
+@lru_cache(maxsize=256)
+def _year_of_day(day: int) -> int:
+    return time.gmtime(day * 86400).tm_year
+
+
+@lru_cache(maxsize=256)
+def _day(date: str) -> int | None:
     try:
-        moment = calendar.timegm(time.strptime(f"{date} {clock}", "%Y-%m-%d %H:%M:%S"))
+        return calendar.timegm(time.strptime(date, "%Y-%m-%d"))
     except (ValueError, OverflowError):
         return None
-    return moment + (float(f"0.{part}") if part else 0.0)
 
 
 def _dumps(raw: Sequence[str], clocks: Sequence[float | None]) -> list[TextDump]:
