@@ -209,6 +209,15 @@ def test_impossible_times_are_shown_somehow() -> None:
     assert "an impossible time" in made.to_text(80)
 
 
+def test_stages_too_quick_for_a_bar_share_a_line() -> None:
+    quick = [("weights", 0.0, 0.1), ("draft", 0.2, 0.3), ("KV pool", 0.4, 0.5)]
+    spans = (*(Span(0, n, n, a, b) for n, a, b in quick), Span(0, "graphs", "graphs", 1.0, None))
+    made = dataclasses.replace(diverged(), timeline=spans, log_end=1.0, silent_for=99.0)
+    told = made.to_text(80).splitlines()
+    assert "  ✓ weights, draft, KV pool: together 0.5 s" in told
+    assert any(line.startswith("  ? graphs") and "never ended in 1 of 1" in line for line in told)
+
+
 # speedscope
 
 FORMAT: dict[str, Any] = {

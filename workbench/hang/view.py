@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.display import text as lines
-from workbench.errors import clean
 from workbench.hang import words
 from workbench.hang.shown import RankSeen, ThreadSeen, walk
+from workbench.hang.timeline_text import start_up
 from workbench.result import strict
 
 if TYPE_CHECKING:
@@ -25,9 +25,6 @@ SHOWN_RANKS = 12
 SHOWN_GROUPS = 64
 LONGEST_FRAME = 400  # a native C++ name may be as long as a page
 PREVIEW_WIDTH = 100
-_BAR = 16
-_LABEL = 20
-_ROOMY = 79  # columns that a line with a bar needs
 
 
 def text(diagnosis: HangDiagnosis, width: int | None = None) -> str:
@@ -38,12 +35,13 @@ def text(diagnosis: HangDiagnosis, width: int | None = None) -> str:
     page.prose(words.verdict_line(diagnosis))
     for said in diagnosis.overturns:
         page.prose(said, "  overturned by: ")
+    page.prose(diagnosis.experiment.change, "  next: ")
     for note in diagnosis.notes:
         page.prose(note, "  note: ")
     _ranks(page, diagnosis)
     _evidence(page, diagnosis)
     _tree(page, diagnosis)
-    _timeline(page, diagnosis)
+    start_up(page, diagnosis)
     _experiment(page, diagnosis)
     if diagnosis.unknowns:
         page.heading("What cannot be told")
@@ -134,43 +132,6 @@ def _chain(frames: Sequence[Frame], unicode: bool) -> str:
     if len(names) <= 4:
         return arrow.join([*names[:-1], last])
     return arrow.join([names[0], f"… {len(names) - 3} frames", names[-2], last])
-
-
-def _timeline(page: lines.Page, diagnosis: HangDiagnosis) -> None:
-    known = [span for span in diagnosis.timeline if span.begin is not None]
-    if not known:
-        return
-    start = min(span.begin for span in known if span.begin is not None)
-    end = words.end_of(diagnosis, known)
-    page.heading(f"Start-up by the log, from {words.clock(start)}")
-    for label, told in words.stages(known):
-        begin = min(span.begin for span in told if span.begin is not None)
-        ended = [span.end for span in told if span.end is not None]
-        open_ended = len(ended) < len(told)
-        last = end if open_ended else max(ended, default=end)
-        took = words.duration(last - begin)
-        if open_ended:
-            took = f"never ended in {len(told) - len(ended)} of {len(told)}"
-        bar = _bar(begin - start, last - start, end - start, open_ended, page.unicode)
-        state = "unsure" if open_ended else "ok"
-        sign = lines.paint(lines.glyph(state, page.unicode), state, page.colour)
-        name = lines.middle(clean(label), _LABEL).ljust(_LABEL)
-        since = f"+{words.duration(begin - start)}".rjust(9)
-        if page.width < _ROOMY:
-            page.prose(f"{name.strip()} {since.strip()}: {took}", f"  {sign} ")
-        else:
-            page.out.append(f"  {sign} {name} {since}  {bar}  {took}")
-    if diagnosis.silent_for is not None and diagnosis.silent_for > 0:
-        page.prose(f"then the log is silent for {words.duration(diagnosis.silent_for)}")
-
-
-def _bar(begin: float, end: float, whole: float, open_ended: bool, unicode: bool) -> str:
-    """Return a stage as a bar on the axis of the whole start-up."""
-    whole = max(whole, 1e-9)
-    left = min(int(begin / whole * _BAR), _BAR - 1)
-    right = max(left + 1, round(end / whole * _BAR))
-    full, faint, empty = ("█", "▒", "·") if unicode else ("#", "=", ".")
-    return empty * left + (faint if open_ended else full) * (right - left) + empty * (_BAR - right)
 
 
 def _experiment(page: lines.Page, diagnosis: HangDiagnosis) -> None:
@@ -356,7 +317,7 @@ def _preview(diagnosis: HangDiagnosis) -> list[dict[str, Any]]:
             {"kind": "heading", "text": "Ranks"},
             {"kind": "table", "head": head, "rows": rows},
         ]
-    for title, draw in (("Merged stacks", _tree), ("Start-up", _timeline)):
+    for title, draw in (("Merged stacks", _tree), ("Start-up", start_up)):
         page = lines.Page(PREVIEW_WIDTH)
         page.colour, page.unicode = False, True
         draw(page, diagnosis)
