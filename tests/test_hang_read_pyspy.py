@@ -170,48 +170,53 @@ def test_the_text_form() -> None:
     assert (second.dump.pid, second.dump.native) == (4243, False)
 
 
+def dumped(process: subprocess.Popen[str], *options: str) -> str:
+    done = subprocess.run(
+        [Path(sys.executable).with_name("py-spy"), "dump", *options, "--pid", str(process.pid)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    if "ermission" in done.stderr or "EPERM" in done.stderr:
+        pytest.skip("py-spy may not trace here")
+    return done.stdout
+
+
+def shape(dump: Dump) -> list[object]:
+    return sorted(
+        (t.name, t.main, [(f.function, Path(f.file).name, f.line) for f in t.frames])
+        for t in dump.threads
+    )
+
+
 def test_py_spy_itself_in_both_forms(tmp_path: Path) -> None:
     """The same process, dumped by the real py-spy as JSON and as text, reads the same."""
     script = tmp_path / "sleeper.py"
     script.write_text(
         "import threading, time\n"
-        "def inner():\n    print('up', flush=True); time.sleep(60)\n"
+        "def inner():\n    time.sleep(60)\n"
         "threading.Thread(target=inner, name='a \"b\" (c)', daemon=True).start()\n"
+        "print('up', flush=True)\n"
         "inner()\n"
     )
-    pyspy = Path(sys.executable).with_name("py-spy")
     process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
-        assert [process.stdout.readline() for _ in range(2)] == ["up\n"] * 2
-        forms = []
-        for option in (["--json"], []):
-            done = subprocess.run(
-                [str(pyspy), "dump", *option, "--pid", str(process.pid)],
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=30,
-            )
-            if "ermission" in done.stderr or "EPERM" in done.stderr:
-                pytest.skip("py-spy may not trace here")
-            assert done.returncode == 0, done.stderr
-            forms.append(done.stdout)
+        assert process.stdout.readline() == "up\n"
+        for _ in range(20):  # until both threads have come to their sleep
+            by_json = read_json(dumped(process, "--json").encode(), process.pid)
+            texts = read_text(dumped(process).splitlines())
+            asleep = [[last(frame) for frame in thread.frames[:1]] for thread in by_json.threads]
+            if asleep == [["inner"]] * 2 and texts and shape(texts[0].dump) == shape(by_json):
+                break
     finally:
         process.kill()
         process.wait()
-    by_json = read_json(forms[0].encode())
-    (by_text,) = read_text(forms[1].splitlines())
-    assert by_text.dump.pid == by_json.pid == process.pid
-    assert by_text.title.endswith("sleeper.py")
-
-    def shape(dump: Dump) -> list[object]:
-        return sorted(
-            (t.name, t.main, [(f.function, Path(f.file).name, f.line) for f in t.frames])
-            for t in dump.threads
-        )
-
-    assert shape(by_text.dump) == shape(by_json)
+    assert [one.dump.pid for one in texts] == [by_json.pid] == [process.pid]
+    assert texts[0].title.endswith("sleeper.py")
+    assert shape(texts[0].dump) == shape(by_json)
+    assert {thread.name for thread in by_json.threads} == {"MainThread", 'a "b" (c)'}
 
 
 def log_of(form: str) -> list[str]:

@@ -159,6 +159,27 @@ def test_a_rank_in_a_file_name_counts_where_nothing_else_tells_it(tmp_path: Path
     assert {pid: rank.world for pid, rank in ranks(scene).items()} == {33: 3, 31: 1, 34: 4}
 
 
+def test_the_dumps_of_torchs_debug_server(tmp_path: Path) -> None:
+    """`/pyspy_dump` and `/stacks`, as its periodic dump writes them: the headings are the ranks."""
+    spied = "".join(
+        f"=== Rank {n}: http://h:{n} ===\n{text_dump(100 + n, 'python -m x', 'barrier')}\n"
+        for n in (0, 1)
+    )
+    thread = 'Thread 0x00007f (most recent call first):\n  File "/x/y.py", line 3 in {}\n\n'
+    stacks = "".join(
+        f"=== Rank {n}: http://h:{n} ===\n{thread.format('wait')}{thread.format('run_scheduler_process')}"
+        for n in (0, 1)
+    )
+    (tmp_path / "pyspy_dump").write_text(spied + "=== Rank 2: http://h:2 ===\nError: 500\n")
+    scene = read_scene(tmp_path)
+    assert ranks(scene) == {100: Rank(0, tp=0), 101: Rank(1, tp=1)}
+    (tmp_path / "pyspy_dump").unlink()
+    (tmp_path / "stacks").write_text(stacks)
+    scene = read_scene(tmp_path)
+    assert {rank.world for rank in ranks(scene).values()} == {0, 1}
+    assert all(dump.main is not None for dump in scene.snapshots[0].dumps)
+
+
 def test_a_second_dump_of_a_process_is_a_second_snapshot(tmp_path: Path) -> None:
     for number, at in ((1, 1000), (2, 1060)):
         for pid in (7, 8):

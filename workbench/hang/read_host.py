@@ -26,6 +26,7 @@ from workbench.hang.read_gpu import Reading, is_nvidia_smi, read_gpus_json, read
 from workbench.hang.read_log import ReadLog, is_log, read_log
 from workbench.hang.read_processes import Listed, is_process_list, read_processes
 from workbench.hang.read_pyspy import Frames, TextDump, is_json_dump, read_json, read_text
+from workbench.hang.read_ranked import is_ranked, read_ranked
 from workbench.hang.read_ras import is_ras_json, read_ras
 from workbench.hang.records import Dump
 
@@ -130,6 +131,8 @@ class _Reader:
             for reading in read_nvidia_smi(self.folder.read(name), self.host.name):
                 moment.readings.append(reading)
             return True
+        if is_ranked(head):
+            return self._ranked(name)
         if (
             _PROCESS_LINE.search(head)
             and b"Pyspy dump" not in head
@@ -176,6 +179,17 @@ class _Reader:
             moment.titles[one.dump.pid] = one.title
             if rank and len(found) == 1:
                 moment.ranks[one.dump.pid] = int(rank[1])
+        return bool(found)
+
+    def _ranked(self, name: str) -> bool:
+        lines = self.folder.read(name).decode("utf-8", "replace").splitlines()
+        found = read_ranked(lines)
+        for rank, one in found:
+            pid = one.dump.pid if one.dump.pid > 0 else -1 - rank
+            moment = self._moment(name, pid, one.dump.native)
+            moment.dumps.append(dataclasses.replace(one.dump, pid=pid))
+            moment.titles[pid] = one.title if one.dump.pid > 0 else ""
+            moment.ranks[pid] = rank
         return bool(found)
 
     def _log(self, name: str) -> None:

@@ -170,8 +170,10 @@ def read_watchdog(lines: Sequence[str]) -> list[TextDump]:
     return found
 
 
-def read_faulthandler(lines: Sequence[str]) -> list[TextDump]:
+def read_faulthandler(lines: Sequence[str], *, asked: bool = False) -> list[TextDump]:
     """Read the stacks that Python prints when it is killed by a signal (SIGABRT, SIGSEGV).
+
+    With `asked` they were asked for, and no line says why they were printed.
 
     A block names neither process nor rank, and threads have no names (before 3.14). Blocks of several
     processes may interleave: a thread's block ends at the first line that is no frame, and of lines in
@@ -203,7 +205,7 @@ def read_faulthandler(lines: Sequence[str]) -> list[TextDump]:
             start, why = number, clean(fatal[1].strip())
             continue
         head = _FAULT_THREAD.match(line)
-        if head and (why or head["current"] == "Current thread" or threads):
+        if head and (asked or why or head["current"] == "Current thread" or threads):
             close_thread()
             frames, current = [], head["current"] == "Current thread"
             continue
