@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import io
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -62,15 +64,13 @@ def _maps(
     prominent: np.ndarray[Any, Any],
     title: str,
 ) -> Figure:
-    from matplotlib.figure import Figure
-
     found = grids(where)
     if not found:
         raise WorkbenchError("there is nothing to draw", why="no tensor was read")
     heights = [max(len(grid.layers) * _line(grid), 0.35) for grid in found]
     wide = max(len(grid.labels) for grid in found)
     size = (min(max(3.2 + 0.5 * wide, 6.4), 18), min(sum(heights) + 1.3 * len(found) + 0.5, 40))
-    figure = Figure(figsize=size, layout="constrained", facecolor=BACKGROUNDS["light"][0])
+    figure = _figure(size)
     axes = figure.subplots(len(found), 1, squeeze=False, height_ratios=heights)[:, 0]
     drawn = [cells(grid, state, tuple(words), numbers) for grid in found]
     values = [one.numbers[mode["key"]] for one in drawn] if numbers else []
@@ -88,6 +88,24 @@ def _maps(
     if numbers:
         _bar(figure, list(axes), mode, low, high)
     return figure
+
+
+def _figure(size: tuple[float, float]) -> Figure:
+    """Return an empty figure that a notebook shows, also where nobody imported pyplot."""
+    return _shown_figure()(figsize=size, layout="constrained", facecolor=BACKGROUNDS["light"][0])
+
+
+@functools.cache
+def _shown_figure() -> type[Figure]:
+    from matplotlib.figure import Figure
+
+    class ShownFigure(Figure):
+        def _repr_png_(self) -> bytes:
+            out = io.BytesIO()
+            self.savefig(out, format="png", dpi=110)
+            return out.getvalue()
+
+    return ShownFigure
 
 
 def _line(grid: Grid) -> float:
@@ -168,8 +186,6 @@ def _unscaled(value: float, kind: str) -> float:
 
 def plot_tensor(scan: WeightScan, name: str) -> Figure:
     """Return one tensor's histogram on a log scale, with the law that was fitted to it."""
-    from matplotlib.figure import Figure
-
     row = scan.tensors[name]
     if row.bins is None:
         raise WorkbenchError(
@@ -178,7 +194,7 @@ def plot_tensor(scan: WeightScan, name: str) -> Figure:
             next_step="Scan it alone: scan_weights(path, names=[name]).",
         )
     edges, counts = (np.array(part, dtype=np.float64) for part in row.bins)
-    figure = Figure(figsize=(6.4, 3.4), layout="constrained", facecolor=BACKGROUNDS["light"][0])
+    figure = _figure((6.4, 3.4))
     ax = figure.subplots()
     ax.stairs(counts, edges, fill=True, color=tone("note").light, alpha=0.5, label="values")
     family = row.family if row.family in ("normal", "uniform", "truncated") else "normal"
