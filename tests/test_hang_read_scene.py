@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -10,9 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from workbench.errors import WorkbenchError
 from workbench.evidence.folder import writing_case
+from workbench.hang.open_evidence import open_evidence
 from workbench.hang.read_scene import read_scene
 from workbench.hang.records import Rank, Scene, Snapshot
 
@@ -477,3 +481,61 @@ def test_flight_recordings_and_ras_come_along(tmp_path: Path) -> None:
     assert records["ras"][0]["communicators"][0]["size"] == 2
     assert records["flight"][0]["rank"] == 1
     assert records["flight"][0]["entries"][0]["sequence"] == 5
+
+
+# -- hostile ---------------------------------------------------------------------------------------
+
+JUNK = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just([[{}]])
+)
+
+
+def changed(data: st.DataObject, value: Any) -> Any:
+    """JSON with some of its values replaced by others."""
+    if data.draw(st.integers(0, 9)) == 0:
+        return data.draw(JUNK)
+    if isinstance(value, dict):
+        return {name: changed(data, one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [changed(data, one) for one in value[:3]]
+    return value
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_a_case_with_any_values_is_read_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("case")
+    gpu = {"index": 0, "uuid": "g", "utilisation": 0, "processes": {"2185": 5}}
+    manifest = {
+        "format": "workbench.case/1",
+        "host": "h",
+        "utc_offset": 0.0,
+        "logs": [],
+        "notes": ["x"],
+    }
+    rank = {"rank": 0, "pid": 2185, "collective_counts": {"AllReduce": 1}}
+    files: dict[str, Any] = {
+        "manifest.json": manifest,
+        "launch.json": json.loads((CASE / "launch.json").read_bytes()),
+        "processes.json": json.loads((CASE / "snapshot-1" / "processes.json").read_bytes()),
+        "pyspy-2185.json": stack("barrier", pid=2185),
+        "gpus.json": {"taken_at": 1.0, "gpus": [gpu]},
+        "ras.json": {"communicators": [{"ranks": [rank]}]},
+    }
+    for name, value in files.items():
+        (folder / name).write_text(json.dumps(changed(data, value)))
+    lines = (CASE / "server.log").read_text().splitlines()
+    kept = data.draw(st.lists(st.sampled_from(lines), max_size=20))
+    (folder / "server.log").write_text("\n".join(kept))
+    with contextlib.suppress(WorkbenchError):
+        scene = read_scene(folder)
+        assert len(scene.notes) <= 60
+
+
+def test_open_evidence_judges_what_was_read() -> None:
+    found = open_evidence(CASE)
+    assert (found.state, found.phase, found.odd_ranks) == ("hung", "graph_decode", (1,))
+    with pytest.raises(WorkbenchError):
+        open_evidence(INCIDENT / "nothing")

@@ -133,6 +133,11 @@ class _Reader:
             return True
         if is_ranked(head):
             return self._ranked(name)
+        if name.rpartition("/")[2] == "ras.txt":
+            self.host.notes.append(
+                "NCCL RAS answered as text, which is not read: newer NCCL writes JSON"
+            )
+            return True
         if (
             _PROCESS_LINE.search(head)
             and b"Pyspy dump" not in head

@@ -265,12 +265,15 @@ class Joined:
     # -- what all hosts tell together --------------------------------------------------------------
 
     def _environment(self) -> dict[str, str]:
+        """Return the launch's variables: of what a launcher wrote down, the parent, or else a rank."""
         found: dict[str, str] = {}
+        for role in ("scheduler", "parent"):
+            for host in self.hosts:
+                for moment in host.moments:
+                    for process in moment.listed.processes if moment.listed else ():
+                        if process.role == role:
+                            found.update(process.environment)
         for host in self.hosts:
-            for moment in host.moments:
-                for process in moment.listed.processes if moment.listed else ():
-                    if process.role == "parent":
-                        found.update(process.environment)
             found.update(host.environment)
         return found
 
