@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from benchmarks import diff, headers
+from benchmarks import diff, headers, weights
 
 if __name__ == "__main__":
     headers.main([])
     print()
     diff.main()
+    print()
+    weights.main([])
