@@ -96,7 +96,7 @@ class Running:
         """Return what the server has written."""
         return self.log.read_text(errors="replace")
 
-    def wait_for(self, text: str, seconds: float = 120) -> None:
+    def wait_for(self, text: str, seconds: float = 240) -> None:
         """Wait until a text is in the log."""
         until = time.monotonic() + seconds
         while text not in self.text():
@@ -104,7 +104,7 @@ class Running:
             assert time.monotonic() < until, f"no {text!r} in the log: {self.text()[-2000:]}"
             time.sleep(0.2)
 
-    def wait_ready(self, seconds: float = 120) -> None:
+    def wait_ready(self, seconds: float = 240) -> None:
         """Wait until the server serves."""
         self.wait_for(READY, seconds)
 

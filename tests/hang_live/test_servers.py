@@ -139,9 +139,9 @@ def test_a_killed_server_cannot_be_attached_to_but_its_log_is_read(server: Runni
     assert found.odd_ranks == ()
 
 
-def test_ranks_stuck_at_the_end_of_their_start(folder: Path, tmp_path: Path) -> None:
+def test_a_rank_stuck_at_the_end_of_its_start(folder: Path, tmp_path: Path) -> None:
     stuck = {"SGLANG_TEST_STUCK_SCHEDULER_INIT": "300"}
-    with serve(VERSION, folder, tensor_parallel=2, **stuck) as running:
+    with serve(VERSION, folder, **stuck) as running:
         running.wait_for("max_total_num_tokens=")
         time.sleep(2)
         case = collect(tmp_path / "case.zip", running.pid, interval=2)

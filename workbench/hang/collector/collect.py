@@ -96,6 +96,8 @@ class _Collector:
         self.argv = proc.arguments(server.root)
         self.seen: dict[int, int] = {}  # pid to start time: a pid may be used again
         self.files: list[logs.LogFile] = []
+        self.titles: dict[int, list[str]] = {}
+        self.held: list[int] = []  # descriptors of the logs
         self.no_log = ""
         self.version = ""
         name = socket.gethostname()
@@ -145,7 +147,10 @@ class _Collector:
         self.plan.say(f"snapshot {number}: reading /proc")
         at, processes = time.time(), proc.everyone()
         pids = self.members(processes)
-        self.seen.update({pid: processes[pid].started for pid in pids})
+        for pid in pids:
+            if self.seen.get(pid) != processes[pid].started:
+                self.titles.pop(pid, None)  # a pid that is used again
+            self.seen[pid] = processes[pid].started
         records, dumped = self.facts(pids, processes)
         readings: dict[str, Any] = {}
         reader = threading.Thread(target=self.read, args=(readings,), daemon=True)
@@ -164,11 +169,24 @@ class _Collector:
         folder = self.case.add_snapshot(number, at, list(records.values()))
         self.add_readings(folder, readings)
         if not self.files:
-            self.files, self.no_log = logs.find(pids, self.roots, processes)
+            self.find_logs(pids, processes)
+        self.version = self.version or _version_by_interpreter(self.roots[0])
         self.result.snapshots += 1
         self.result.processes = len(records)
         if interrupted is not None:
             raise interrupted
+
+    def find_logs(self, pids: list[int], processes: dict[int, proc.Stat]) -> None:
+        """Find the logs and hold them open: of a server that ends meanwhile, they are what remains."""
+        found, self.no_log = logs.find(pids, self.roots, processes)
+        for file in found:
+            try:
+                held = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError as error:
+                self.note(f"the log {file.name} could not be read: {error.strerror}")
+                continue
+            self.held.append(held)
+            self.files.append(file._replace(path=f"{proc.PROC}/self/fd/{held}"))
 
     def facts(
         self, pids: list[int], processes: dict[int, proc.Stat]
@@ -176,13 +194,16 @@ class _Collector:
         """Return what /proc says of each process, and which are to be dumped."""
         records, dumped = {}, []
         for pid in pids:
-            argv = proc.arguments(pid)
+            argv = self.titles[pid] = proc.arguments(pid) or self.titles.get(pid, [])
             role = servers.role(pid, argv, self.roots)
             wanted = role in servers.DUMPED
             record = proc.facts(pid, processes, threads=wanted)
             if not record:
                 continue  # it ended while we looked
             record["role"] = role
+            if record["status"] == "Z" and argv:
+                record["cmd"] = " ".join(argv)  # the dead have no command line: who it was, we saw
+                record.pop("argv", None)
             if "argv" in record:
                 record["argv"] = self.redact.arguments(record["argv"])
                 record["cmd"] = " ".join(record["argv"])[:2000] or record["cmd"]
@@ -274,11 +295,13 @@ class _Collector:
         if not self.files:
             self.note(self.no_log)
         self.case.manifest.update(
-            version=self.version or _version_by_interpreter(self.roots[0]),
+            version=self.version,
             port_open=port_open(self.roots[0], self.argv),
             notes=self.result.notes,
         )
         self.case.close()
+        for held in self.held:
+            os.close(held)
 
     def ask_nccl(self) -> tuple[bytes | None, str]:
         """Ask NCCL, where a rank on this host and in this network uses it."""
