@@ -218,6 +218,13 @@ def test_stages_too_quick_for_a_bar_share_a_line() -> None:
     assert any(line.startswith("  ? graphs") and "never ended in 1 of 1" in line for line in told)
 
 
+def test_where_no_further_phase_began_is_told() -> None:
+    spans = (Span(0, "weights", "weights", 0.0, 40.0),)
+    made = dataclasses.replace(diverged(), timeline=spans, log_end=1240.0, silent_for=None)
+    assert "no further phase in the log for 20 min" in made.to_text(80)
+    assert "no further phase" not in dataclasses.replace(made, state="idle").to_text(80)
+
+
 # speedscope
 
 FORMAT: dict[str, Any] = {

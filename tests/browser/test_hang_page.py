@@ -12,6 +12,7 @@ import pytest
 from workbench.evidence import launches as store
 from workbench.hang.diagnosis import HangDiagnosis
 from workbench.hang.ledger import LaunchLedger
+from workbench.hang.shown import Span
 
 from ..conftest import ROOT
 from ..hang_samples import diverged, forest, hostile, partly_seen
@@ -49,6 +50,12 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "many": diverged(512, 77),
         "partly": partly_seen(),
         "apart": apart(),
+        "ended": dataclasses.replace(
+            diverged(),
+            timeline=(Span(3, "weights", "weights", 0.0, 40.0),),
+            log_end=1240.0,
+            silent_for=None,
+        ),
         "hostile": hostile(),
         "ledger": incident(),
         "hostile-ledger": hostile_ledger(),
@@ -219,16 +226,24 @@ def test_the_start_up_shows_where_silence_began(pages: Path, open_page: Open) ->
     assert any("graph_decode" in row and "never ended" in row for row in rows)
 
 
+def test_a_rank_that_began_no_further_phase_says_so(pages: Path, open_page: Open) -> None:
+    page = open_page(pages / "ended.html").page
+    assert page.inner_text(".wb-nothing-more") == "no further phase for 20 min"
+    assert open_page(pages / "eight.html").page.locator(".wb-nothing-more").count() == 0
+
+
 def test_raw_stacks_are_drawn_when_asked_for(pages: Path, open_page: Open) -> None:
     page = open_page(pages / "eight.html").page
     assert page.locator(".wb-thread").count() == 0
     page.click("text=Every stack")
+    page.wait_for_selector(".wb-thread")  # details tell that they were opened a little later
     assert page.locator(".wb-thread").count() == 60
     page.click('.wb-rank[data-state="odd"]')
     assert page.locator(".wb-thread").count() == 8
     page.fill('[aria-label="Filter threads by name or frame"]', "choose_one")
     assert page.locator(".wb-thread").count() == 2
     page.click(".wb-thread >> nth=0 >> summary")
+    page.wait_for_selector(".wb-frames li")
     assert page.locator(".wb-frames li").first.inner_text().startswith("synchronize")
 
 
@@ -246,6 +261,7 @@ def test_nothing_is_wider_than_the_page(
 def test_what_takes_focus_keeps_its_keys_in_jupyterlab(pages: Path, open_page: Open) -> None:
     page = open_page(pages / "eight.html").page
     page.click("text=Every stack")
+    page.wait_for_selector(".wb-thread")
     missing = page.eval_on_selector_all(
         ".wb-view :is(button, input, summary, a, [tabindex])",
         "all => all.filter(node => node.dataset.lmSuppressShortcuts !== 'true').map(node => node.className)",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _BAR = 16
 _LABEL = 20
+_LATER = 5.0  # seconds without a new phase that are worth a word
 _ROOMY = 79  # columns that a line with a bar needs
 
 
@@ -36,6 +37,10 @@ def start_up(page: lines.Page, diagnosis: HangDiagnosis) -> None:
         else:
             for row in alike:
                 _stage_line(page, row, end - start)
+    if diagnosis.ok is not True and not any(row.opened for row in rows):
+        after = end - start - max(row.end for row in rows)
+        if after > _LATER:
+            page.prose(f"no further phase in the log for {words.duration(after)}")
     if diagnosis.silent_for is not None and diagnosis.silent_for > 0:
         page.prose(f"then the log is silent for {words.duration(diagnosis.silent_for)}")
 

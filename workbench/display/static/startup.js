@@ -23,7 +23,7 @@ const clock = (seconds) => {
 
 export class StartUp {
   constructor({ payload, glyphs, choice, standing, names }) {
-    Object.assign(this, { glyphs, choice, standing, names, line: payload.timeline });
+    Object.assign(this, { glyphs, choice, standing, names, line: payload.timeline, well: payload.verdict.ok === true });
     this.whole = Math.max(this.line.end - this.line.start, 1e-6);
     this.tracks = this.tracksOf(this.line.spans);
     this.root = this.build();
@@ -91,7 +91,16 @@ export class StartUp {
         track.parts.map((part, n) => h("div", {
           class: `wb-phase${part.end === null ? " wb-open" : ""}${n % 2 ? " wb-odd-phase" : ""}`, title: told(part, start),
           style: `left:${at(part.begin)};right:calc(100% - ${at(part.end ?? end)})`,
-        }, h("span", { class: "wb-phase-name" }, part.label)))));
+        }, h("span", { class: "wb-phase-name" }, part.label))),
+        this.nothingMore(track, at)));
+  }
+
+  /** The rest of a rank's axis, where its last phase ended and no other began though the server never served. */
+  nothingMore(track, at) {
+    const last = Math.max(...track.parts.map((part) => part.end ?? Infinity));
+    if (!track.ranks.length || this.well || this.line.end - last < Math.max(5, this.whole * 0.05)) return null;
+    const said = `no further phase for ${duration(this.line.end - last)}`;
+    return h("div", { class: "wb-nothing-more", title: said, style: `left:${at(last)}` }, h("span", {}, said));
   }
 
   /** The same in words and numbers. */
