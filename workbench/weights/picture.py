@@ -85,7 +85,7 @@ def assemble(head: Mapping[str, Any], part: Part, limit: int | None) -> dict[str
 
 
 def _mode(mode: Mapping[str, Any], part: Part) -> dict[str, Any]:
-    if mode["kind"] == "state":
+    if mode["kind"] == "state" or "low" in mode:
         return dict(mode)
     low, high = span(scale(part.numbers[mode["key"]][part.prominent], mode["kind"]))
     return {**mode, "low": significant(low), "high": significant(high)}

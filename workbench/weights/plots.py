@@ -16,6 +16,7 @@ from workbench.weights.changes import STATES
 from workbench.weights.grid import Grid, cells, grids, scale, span
 from workbench.weights.names import Places, places
 from workbench.weights.view import MODES, VERDICTS, states, word
+from workbench.weights.view_compare import MODES as COMPARED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,7 +49,7 @@ def plot_comparison(comparison: WeightComparison) -> Figure:
     rows = comparison.changes
     state = np.array([row.state for row in rows], dtype=object)
     change = np.array([math.nan if row.change is None else row.change for row in rows])
-    mode = {"key": "change", "label": "Relative change", "kind": "log"}
+    mode = COMPARED[0]
     whole = np.ones(len(rows), dtype=bool)
     return _maps(
         places(rows.names), state, STATES, mode, {"change": change}, whole, comparison.title
@@ -59,7 +60,7 @@ def _maps(
     where: Places,
     state: np.ndarray[Any, Any],
     words: Mapping[str, str],
-    mode: Mapping[str, str],
+    mode: Mapping[str, Any],
     numbers: Mapping[str, np.ndarray[Any, Any]],
     prominent: np.ndarray[Any, Any],
     title: str,
@@ -77,6 +78,7 @@ def _maps(
     low, high = (0.0, 1.0)
     if numbers:
         low, high = span(scale(numbers[mode["key"]][prominent], mode["kind"]))
+        low, high = mode.get("low", low), mode.get("high", high)
     for at, (grid, one, ax) in enumerate(zip(found, drawn, axes, strict=True)):
         share = None
         if numbers:

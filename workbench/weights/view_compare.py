@@ -21,6 +21,8 @@ MODES = (
         "key": "change",
         "label": "Relative change",
         "kind": "log",
+        "low": -4.0,  # always from 0.01 % to 100 %: two comparisons can be laid side by side
+        "high": 0.0,
         "note": "The norm of the difference over that of the first; several tensors in a cell: their median.",
     },
     {"key": "state", "label": "State", "kind": "state"},

@@ -119,7 +119,8 @@ export class WeightMap {
     const value = this.value(cell);
     if (value === null || value === undefined) return null;
     const { kind, low, high } = this.mode;
-    const scaled = kind === "log" ? (value > 0 ? Math.log10(value) : -Infinity) : Math.sign(value) * Math.log10(1 + Math.abs(value) / 0.1);
+    if (kind === "log" && value <= 0) return null;
+    const scaled = kind === "log" ? Math.log10(value) : Math.sign(value) * Math.log10(1 + Math.abs(value) / 0.1);
     return Math.max(0, Math.min(1, (scaled - low) / (high - low || 1)));
   }
 

@@ -33,6 +33,7 @@ export class TensorTable {
     this.scroller = h("div", { class: "wb-scroll", role: "presentation", onscroll: () => this.scrolled() }, this.body);
     this.head = h("div", { class: "wb-row wb-row-head", role: "row" }, this.headers);
     this.grid = h("div", { class: "wb-grid wb-tensors", role: "grid", tabindex: "0", "aria-label": "Every tensor", onkeydown: (event) => this.gridKey(event) }, this.head, this.scroller);
+    this.grid.style.setProperty("--wb-more", this.columns.length - 4);
     this.empty = h("div", { class: "wb-empty" });
     this.root = h("section", { class: "wb-table", "aria-label": "Every tensor" },
       h("h3", { class: "wb-h" }, "Every tensor"),
