@@ -32,11 +32,13 @@ def _flag(action):
     kind = type(action).__name__
     if kind == "DeprecatedAction":
         sort = "void"
+    elif kind == "BooleanOptionalAction":
+        sort = "optional"
     elif action.nargs == 0:
         constant = getattr(action, "const_value", None)
         sort = "switch" if constant is None else f"sets {constant}"
     else:
-        sort = "optional" if kind == "BooleanOptionalAction" else "value"
+        sort = "value"
     return {
         "flags": [option[2:] for option in action.option_strings if option.startswith("--")],
         "field": action.dest.replace("_", "-"),

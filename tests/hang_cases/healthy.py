@@ -25,14 +25,14 @@ HEALTHY = (
         source="measured",
     ),
     Case(
-        "idle-one-look",
+        "one-look-at-an-idle-server",
         lambda: scene(
             [R(IDLE_0), *(R(IDLE_N) for _ in range(3))], looks=1, log=started(4, "ready")
         ),
-        "idle",
+        "cannot_tell",
         "ready",
-        "one look is enough for an event loop",
-        rule="R15",
+        "in the broadcast, and nobody knows whether it turns",
+        rule="R1",
     ),
     Case(
         "idle-sleeps",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from workbench.hang.records import Phase, State, WaitClass
+from workbench.hang.records import Frame, Phase, State, WaitClass
 from workbench.hang.shown import (
     RankSeen,
     Span,
@@ -125,7 +125,13 @@ class HangDiagnosis(Result):
         return f"{self.state.replace('_', ' ')}: {self.source}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the diagnosis as plain data, with its ``schema``."""
+        """Return the diagnosis as plain data, with its ``schema``.
+
+        The ``frames`` of a thread are numbers in the table ``frames``: a server has thousands of threads
+        that stand in a few hundred places.
+        """
+        frames: list[Frame] = []
+        threads = _numbered(self.threads, frames)
         return (
             {"schema": self.schema, "ok": self.ok}
             | {name: getattr(self, name) for name in _PLAIN}
@@ -135,7 +141,8 @@ class HangDiagnosis(Result):
                 "ranks": [rank.to_dict() for rank in self.ranks],
                 "tree": forest_to_list(self.tree),
                 "timeline": [dataclasses.asdict(span) for span in self.timeline],
-                "threads": [thread.to_dict() for thread in self.threads],
+                "threads": threads,
+                "frames": [dataclasses.asdict(frame) for frame in frames],
                 "findings": [finding.to_dict() for finding in self.findings],
             }
         )
@@ -145,6 +152,7 @@ class HangDiagnosis(Result):
         """Rebuild the diagnosis from `to_dict`."""
         if data["state"] not in _OK:
             raise ValueError(f"no such state: {data['state']!r}")
+        frames = [Frame(**frame) for frame in data["frames"]]
         fields: dict[str, Any] = {name: data[name] for name in _PLAIN}
         fields |= {name: tuple(data[name]) for name in (*_NUMBERS, *_TEXTS)}
         return cls(
@@ -153,7 +161,10 @@ class HangDiagnosis(Result):
             ranks=tuple(map(RankSeen.from_dict, data["ranks"])),
             tree=forest_from_list(data["tree"]),
             timeline=tuple(Span(**span) for span in data["timeline"]),
-            threads=tuple(map(ThreadSeen.from_dict, data["threads"])),
+            threads=tuple(
+                ThreadSeen(**item | {"frames": tuple(frames[at] for at in item["frames"])})
+                for item in data["threads"]
+            ),
             findings=tuple(map(Finding.from_dict, data["findings"])),
         )
 
@@ -181,3 +192,28 @@ class HangDiagnosis(Result):
         from workbench.hang.speedscope import write
 
         return write(self, path)
+
+
+_OF_A_THREAD = tuple(f.name for f in dataclasses.fields(ThreadSeen) if f.name != "frames")
+
+
+def _numbered(threads: Iterable[ThreadSeen], frames: list[Frame]) -> list[dict[str, Any]]:
+    """Return threads as plain data whose frames are numbers in `frames`, which is filled."""
+    numbers: dict[Frame, int] = {}
+    known: dict[
+        int, int
+    ] = {}  # by identity: most frames are the same objects, and hashing takes its time
+    found = []
+    for thread in threads:
+        row = {name: getattr(thread, name) for name in _OF_A_THREAD}
+        at = []
+        for frame in thread.frames:
+            number = known.get(id(frame))
+            if number is None:
+                number = numbers.setdefault(frame, len(frames))
+                if number == len(frames):
+                    frames.append(frame)
+                known[id(frame)] = number
+            at.append(number)
+        found.append(row | {"frames": at})
+    return found

@@ -192,7 +192,7 @@ def speaking_against(look: Look, rule: Rule, odd: Sequence[RankLook]) -> tuple[s
         said.append(
             f"{names(spinning)} uses CPU time: it spins in its wait, or works where no stack shows it"
         )
-    if odd and len(look.alive) == 2:
+    if odd and len(look.alive) == 2 and not odd[0].stopped:
         said.append(
             "with two ranks there is no majority: the one behind in program order is the suspect"
         )
@@ -220,6 +220,7 @@ def overturning(look: Look, rule: Rule, odd: Sequence[RankLook]) -> tuple[str, .
 def open_questions(look: Look, rule: Rule) -> tuple[str, ...]:
     """Return what cannot be told, the most telling datum first."""
     said = [rule.unknown] if rule.unknown else []
+    said += _bracketed(look, rule)
     unseen = [rank for rank in look.alive if not rank.seen]
     if unseen:
         said.append(f"what {names(unseen)} does: {standing_in(unseen[0])}")
@@ -236,6 +237,35 @@ def open_questions(look: Look, rule: Rule) -> tuple[str, ...]:
     if not look.gpus and not any(rank.gpu for rank in look.alive):
         said.append("what the GPUs do: no reading")
     return tuple(shorten(text, 300) for text in said)
+
+
+def _bracketed(look: Look, rule: Rule) -> list[str]:
+    """Return how far a phase is known that only the log tells, and what does not follow from it."""
+    if (
+        look.story.ready
+        or any(rank.seen for rank in look.alive)
+        or look.loose
+        or not look.story.after
+    ):
+        return []
+    last = sorted(set(look.story.after.values()))
+    said = [
+        f"more of the phase than that it lies between {' / '.join(map(repr, last[:3]))} and the next line "
+        "that SGLang would have written: what runs in between writes nothing"
+    ]
+    captured = any(span.phase.startswith("graph_") for span in look.story.spans)
+    if not captured and look.arguments.get("cuda-graph-backend-decode") != "disabled":
+        said.append(
+            "whether CUDA graphs are involved: the log has no line of a capture, so nothing says so"
+        )
+    if any(gpu.utilisation == 0.0 for gpu in look.gpus) and rule.state in (
+        "crashed",
+        "cannot_tell",
+        "hung",
+    ):
+        said.append("which side failed: full memory at 0 % says that the weights are there and that all wait "
+                    "on the host, not for whom")  # fmt: skip
+    return said
 
 
 def findings(verdict: Verdict, experiment: Experiment) -> tuple[Finding, ...]:

@@ -251,7 +251,7 @@ def plan(ladder: Iterable[str], look: Look, words: Mapping[str, str]) -> Experim
     for name in (*ladder, "second_look"):
         change = _change(STEPS[name], look, known)
         if change:
-            return _experiment(STEPS[name], change, known)
+            return _experiment(STEPS[name], change, look, known)
     raise AssertionError("the last step of a ladder is always possible")
 
 
@@ -289,7 +289,7 @@ def _filled(text: str, words: Mapping[str, str]) -> str:
         return ""
 
 
-def _experiment(step: Step, change: str, words: Mapping[str, str]) -> Experiment:
+def _experiment(step: Step, change: str, look: Look, words: Mapping[str, str]) -> Experiment:
     acts = bool(step.act)
     if step.without:
         undo = f"put {step.without} back"
@@ -299,7 +299,9 @@ def _experiment(step: Step, change: str, words: Mapping[str, str]) -> Experiment
     elif acts:
         undo = "nothing is changed" if "change nothing" in step.act else ""
     else:
-        undo = f"leave {change.split()[0]} out again"
+        name = change.split(maxsplit=1)[0].partition("=")[0]
+        before = look.environment.get(name)
+        undo = f"set {name}={before} again" if before else f"leave {name} out again"
     return Experiment(
         change=change if acts else f"{change} ({_UNCHANGED})",
         if_right=_filled(step.right, words) or step.right,

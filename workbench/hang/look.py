@@ -134,6 +134,7 @@ class Look:
         return (
             not self.missing
             and not self.not_collected
+            and not self.unnamed
             and len(self.alive) == self.expected
             and all(rank.seen or rank.stopped for rank in self.alive)
         )

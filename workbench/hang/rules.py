@@ -162,23 +162,17 @@ def _serving(look: Look, phase: Phase) -> bool:
     if phase != "ready" or len(in_loop) < len(look.alive) or not look.complete:
         return False
     batch = [rank for rank in look.alive if waits.in_batch(rank.frames)]
-    return (
-        bool(batch)
-        and look.twice
-        and all(rank.moving or rank.wait == "IDLE" for rank in look.alive)
-    )
+    turning = [r for r in look.alive if (r.moving or r.wait == "IDLE") and not r.compilers]
+    return bool(batch) and look.twice and len(turning) == len(look.alive)
 
 
 def _idle(look: Look, phase: Phase) -> bool:
     """All ranks in their event loops, and something says that the loops turn."""
-    if not (look.complete and _all(look, "IDLE")):
+    if not (look.complete and look.twice and _all(look, "IDLE")):
         return False
-    if not look.twice:
-        return True
     sleeping = _has(look, ("maybe_sleep",))
     turning = [rank for rank in look.alive if rank.same_stack is False or (rank.cpu or 0.0) > 0.05]
-    unknown = [rank for rank in look.alive if rank.cpu is None]
-    return sleeping or len(turning) == len(look.alive) or (look.port_open is True and bool(unknown))
+    return sleeping or len(turning) == len(look.alive)
 
 
 def _gpu(look: Look, low: float, high: float) -> bool:

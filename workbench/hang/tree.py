@@ -50,11 +50,11 @@ def merge(snapshots: Sequence[Mapping[int, Sequence[Frame]]]) -> tuple[TreeNode,
         for frames, ranks in shared.items():
             level = roots
             for raw in reversed(frames[:DEEPEST]):
-                frame = plain(raw)
-                key = (frame.function, frame.file, frame.line)
+                name = waits.plain_name(raw.function)
+                key = (name, raw.file, raw.line)
                 node = level.get(key)
                 if node is None:
-                    node = level[key] = _Node(frame, [set() for _ in range(count)], {})
+                    node = level[key] = _Node(plain(raw), [set() for _ in range(count)], {})
                 node.ranks[at].update(ranks)
                 level = node.children
     last = snapshots[-2:]

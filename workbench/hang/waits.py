@@ -269,22 +269,23 @@ def _library(file: str) -> bool:
 
 def folded(thread: Thread) -> str:
     """Return why a thread is a bystander (``progress bar``), or "" where it may matter."""
-    if thread.main:
-        return ""
-    leaf = thread.frames[0] if thread.frames else None
+    return "" if thread.main else _folded(thread.name, thread.frames[:6])
+
+
+@functools.lru_cache(maxsize=65536)
+def _folded(thread_name: str, top: tuple[Frame, ...]) -> str:
     for why, name, file in _FOLDED:
-        if name.search(thread.name) or any(file.search(frame.file) for frame in thread.frames[:4]):
+        if name.search(thread_name) or any(file.search(frame.file) for frame in top[:4]):
             return why
-    if _FEEDER.search(thread.name):
+    if _FEEDER.search(thread_name) or any(_FEEDER.search(frame.function) for frame in top[:4]):
         return "pool"
-    if leaf is None:
+    if not top:
         return "no Python frame"
-    names = {frame.function.rsplit(".", 1)[-1] for frame in thread.frames}
-    if wait_class(thread.frames) in ("QUEUE", "IPC", "RUNNING") and any(
-        _POOL.search(frame.function) and _POOL_FILES.search(frame.file)
-        for frame in thread.frames[:3]
+    if wait_class(top) in ("QUEUE", "IPC", "RUNNING") and any(
+        _POOL.search(frame.function) and _POOL_FILES.search(frame.file) for frame in top[:3]
     ):
         return "idle pool worker"
+    names = {frame.function.rsplit(".", 1)[-1] for frame in top}
     return "runs Python's own loop" if names <= {"_bootstrap", "_bootstrap_inner", "run"} else ""
 
 

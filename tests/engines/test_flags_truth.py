@@ -1,0 +1,78 @@
+"""Flags against the real ServerArgs of every release: the table, and every flag an experiment proposes."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+
+from workbench.engines import flags
+from workbench.hang.diagnose import diagnose
+from workbench.hang.experiments import STEPS
+
+from ..hang_cases import CASES
+from . import environments, flag_tables
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
+
+VERSIONS = environments.sglang_versions()
+BASE = ["--model-path", "/models/target"]
+WORDS = {"half": "4"}
+
+
+def proposed(version: str) -> dict[str, list[str]]:
+    """The arguments of every step that is a flag, as this release spells it."""
+    found = {}
+    for name, step in STEPS.items():
+        chosen = flags.spelling(step.spellings, version) if step.spellings else None
+        if chosen:
+            found[name] = chosen.format_map(WORDS).split()
+    return found
+
+
+def lines(version: str) -> dict[str, list[str]]:
+    """Command lines by name: one a step, and one that leaves the draft out."""
+    found = {name: [*BASE, *words] for name, words in proposed(version).items()}
+    return found | {"base": BASE, "wrong": [*BASE, "--no-such-flag-at-all"]}
+
+
+@cache
+def asked(version: str) -> tuple[dict[str, Any], dict[str, str]]:
+    wanted = lines(version)
+    answer = flag_tables.ask(version, list(wanted.values()))
+    return answer, dict(zip(wanted, answer["refusals"], strict=True))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_proposed_flag_is_parsed(version: str) -> None:
+    _, refusals = asked(version)
+    assert refusals.pop("wrong")  # the parser does refuse
+    assert {name: said for name, said in refusals.items() if said} == {}
+    always = {"soft_watchdog", "decode_graphs_off", "custom_all_reduce_off", "overlap_off"}
+    assert always <= set(refusals)
+
+
+def test_the_table_is_what_the_parsers_say() -> None:
+    answers = {version: asked(version)[0] for version in VERSIONS}
+    assert flags.TABLE.read_text() == flag_tables.table(answers)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_is_left_out_is_a_flag_of_the_release(version: str) -> None:
+    for name, step in STEPS.items():
+        if step.without:
+            assert flags.takes(step.without, version), name
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_case_is_advised_in_the_release_s_own_words(version: str) -> None:
+    """Every case, as if it had happened with this release: what is proposed is parsed by it."""
+    import dataclasses
+
+    known = {flag for item in asked(version)[0]["flags"] for flag in item["flags"]}
+    for case in CASES:
+        change = diagnose(dataclasses.replace(case.scene, version=version)).experiment.change
+        word = change.split()[0]
+        if word.startswith("--"):
+            assert word[2:].partition("=")[0] in known, (case.name, change)

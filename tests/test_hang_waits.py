@@ -1,0 +1,135 @@
+"""Wait classes, bystanders and the thread of interest."""
+
+from __future__ import annotations
+
+import pytest
+
+from workbench.hang import waits
+from workbench.hang.records import Dump, Frame
+
+from .hang_cases.build import (
+    BARRIER,
+    CAPTURE,
+    IDLE_0,
+    IDLE_N,
+    LOOP,
+    SITE,
+    SRT,
+    TQDM,
+    WATCHDOG,
+    frames,
+    thread,
+)
+from .hang_cases.recorded import recorded
+
+STACKS = {
+    f"{BARRIER} {CAPTURE}": "HOST_COLL",
+    f"0x7f00 pthread_cond_wait::x c10d::Work::wait {BARRIER}": "HOST_COLL",
+    "gloo::transport::tcp::UnboundBuffer::waitRecv": "HOST_COLL",
+    "c10d::TCPStore::doWait": "STORE",
+    f"_new_process_group_helper GroupCoordinator.__init__ {CAPTURE}": "STORE",
+    f"ncclCommInitRank@{SRT}distributed/device_communicators/pynccl_wrapper.py": "NCCL_INIT",
+    f"ncclAllReduce {CAPTURE}": "NCCL_LAUNCH",
+    f"synchronize {CAPTURE}": "CUDA_SYNC",
+    "cuEventSynchronize::x": "CUDA_SYNC",
+    f"Event.synchronize {LOOP}": "CUDA_SYNC",
+    f"CUDAGraph.capture_end {CAPTURE}": "CAPTURE",
+    f"cudaStreamEndCapture::v1 CUDAGraph.capture_end {CAPTURE}": "CAPTURE",
+    f"cuModuleLoadDataEx::x {CAPTURE}": "MODULE_LOAD",
+    f"_jit_compile load {CAPTURE}": "JIT",
+    f"make_cubin@{SITE}triton/compiler/compiler.py {CAPTURE}": "JIT",
+    f"Popen.communicate load {CAPTURE}": "JIT",
+    f"BaseFileLock.acquire load_cuda_ops {CAPTURE}": "LOCK",
+    f"wait@{SITE}torch/utils/file_baton.py _jit_compile load {CAPTURE}": "LOCK",
+    f"get_tensor safetensors_weights_iterator {CAPTURE}": "IO",
+    f"Queue.get process_batch_result@{SRT}managers/scheduler.py {LOOP}": "QUEUE",
+    f"Socket.recv_pyobj DetokenizerManager.event@{SRT}managers/detokenizer_manager.py": "IPC",
+    IDLE_0: "IDLE",
+    IDLE_N: "IDLE",
+    LOOP: "IDLE",
+    f"Scheduler.on_idle {LOOP}": "IDLE",
+    # The same broadcast, not below the receiver of an event loop, is a collective.
+    f"broadcast broadcast_pyobj {CAPTURE}": "HOST_COLL",
+    # A batch below an event loop is no idling.
+    f"barrier Scheduler.run_batch {LOOP}": "HOST_COLL",
+    f"hook@/home/me/hooks.py LlamaForCausalLM.forward Scheduler.run_batch {LOOP}": "RUNNING",
+    # Code of its own ends the search: what called it does not matter.
+    f"compute@/home/me/x.py barrier {CAPTURE}": "RUNNING",
+}
+
+
+@pytest.mark.parametrize(
+    "stack", STACKS, ids=[text.split()[0].split("@")[0] + str(i) for i, text in enumerate(STACKS)]
+)
+def test_the_class_of_a_stack(stack: str) -> None:
+    assert waits.wait_class(frames(stack)) == STACKS[stack]
+
+
+def test_no_frames_no_class() -> None:
+    assert waits.wait_class(()) == "UNKNOWN"
+    assert waits.telling_frame(()) is None
+
+
+def test_wrappers_are_skipped() -> None:
+    stack = frames(f"_exception_logger.<locals>.wrapper GroupCoordinator.barrier {CAPTURE}")
+    telling = waits.telling_frame(stack)
+    assert telling is not None
+    assert telling.function == "GroupCoordinator.barrier"
+
+
+def test_a_healthy_server_is_idle_in_every_recorded_dump() -> None:
+    found = set()
+    for shot in recorded("relaunch-graphs-off").snapshots:
+        ranks = {process.pid for process in shot.processes if process.rank is not None}
+        for dump in shot.dumps:
+            main = waits.thread_of_interest(dump)
+            if dump.pid in ranks and main is not None:
+                found.add(waits.wait_class(main.frames))
+    assert found == {"IDLE"}
+
+
+def test_bystanders_of_a_real_server() -> None:
+    shot = recorded("relaunch-graphs-off").snapshots[0]
+    dump = next(d for d in shot.dumps if d.pid == 2750 and not d.native)
+    told = {one.name: waits.folded(one) for one in dump.threads}
+    assert told.pop("MainThread") == ""
+    assert all(told.values()), told
+    pool = next(d for d in shot.dumps if d.pid == 3230)
+    assert {waits.folded(one) for one in pool.threads if not one.main} <= {
+        "inductor's pool",
+        "pool",
+    }
+
+
+def test_the_watchdog_that_dumps_is_a_bystander() -> None:
+    assert waits.folded(thread(WATCHDOG, "Thread-1 (_watchdog_thread)")) == "watchdog"
+    assert waits.folded(thread(TQDM, "tqdm_monitor")) == "progress bar"
+    assert waits.folded(thread(f"forward@{SRT}models/llama.py", "Thread-3")) == ""
+
+
+def test_a_main_thread_that_waits_for_a_thread_is_left_for_it() -> None:
+    main = thread(f"Queue.get TpModelWorkerClient.resolve_batch_result {LOOP}")
+    worker = thread("LlamaForCausalLM.forward TpModelWorkerClient.forward_thread_func_", "Thread-2")
+    other = thread("work@/x/y.py", "Thread-5")
+    idle = thread(TQDM, "tqdm_monitor")
+    assert waits.thread_of_interest(Dump(1, "py-spy", (idle, worker, main))) == worker
+    assert waits.thread_of_interest(Dump(1, "py-spy", (idle, worker, other, main))) == worker
+    assert waits.thread_of_interest(Dump(1, "py-spy", (idle, main))) == main
+    busy = thread(f"{BARRIER} {CAPTURE}")
+    assert waits.thread_of_interest(Dump(1, "py-spy", (worker, busy))) == busy
+    assert waits.thread_of_interest(Dump(1, "py-spy", ())) is None
+
+
+def test_names_without_what_differs_from_run_to_run() -> None:
+    assert waits.plain_name("0x7f7cce098e51") == "?"
+    assert (
+        waits.plain_name("pybind11::cpp_function::initialize<long, std::x>")
+        == "pybind11::cpp_function::initialize"
+    )
+    assert waits.plain_name("f.<locals>.g") == "f.<locals>.g"
+    assert waits.plain_name("<module>") == "<module>"
+
+
+def test_a_hostile_frame_has_a_class_too() -> None:
+    stack = (Frame("a" * 100_000, "b" * 100_000), Frame("\x1b[2J\u202e", "", -5), Frame("", ""))
+    assert waits.wait_class(stack) == "RUNNING"
