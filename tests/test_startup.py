@@ -31,6 +31,7 @@ INCIDENT = Path(__file__).resolve().parents[1] / "data" / "incident" / "hang"
     ("title", "parts"),
     [
         ("sglang::scheduler_TP0" + " " * 90, {"tp": 0}),
+        ("sglang::scheduler_TP1 --port 1", {"tp": 1}),
         ("sglang::scheduler", {}),
         ("sglang::scheduler_None", {}),
         ("sglang::scheduler_3", {"dp": 3}),

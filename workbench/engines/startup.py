@@ -20,7 +20,7 @@ TITLE = re.compile(
     r"sglang::scheduler"
     r"(?:_DP(?P<dp>\d{1,6}))?(?:_PP(?P<pp>\d{1,6}))?(?:_ATTN_CP(?P<cp>\d{1,6}))?"
     r"(?:_MOE_DP(?P<moe_dp>\d{1,6}))?(?:_TP(?P<tp>\d{1,6}))?(?:_EP(?P<ep>\d{1,6}))?"
-    r"(?:_(?P<old>None|\d{1,6}))?\s*"
+    r"(?:_(?P<old>None|\d{1,6}))?"
 )
 # The prefix of a rank's log lines: the same parts in the same order (0.4.6 to 0.5.6 may order them
 # otherwise), each after a blank.
@@ -92,8 +92,12 @@ def read_title(title: str) -> Title:
 
 
 def rank_of_title(title: str) -> dict[str, int] | None:
-    """Return the parts of the rank in a scheduler's title, or None for any other process."""
-    match = TITLE.fullmatch(title.strip())
+    """Return the parts of the rank in a scheduler's title, or None for any other process.
+
+    The title is the first word of what the process shows; old arguments may show behind it.
+    """
+    words = title.split(None, 1)
+    match = TITLE.fullmatch(words[0]) if words else None
     if match is None:
         return None
     parts = {
