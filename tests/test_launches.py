@@ -164,10 +164,8 @@ def test_logs_alone_are_compared_with_logs() -> None:
     whole = store.from_folder(HANG / "relaunch-graphs-off")
     one = dataclasses.replace(one, version="0.5.14")
     told = differences(one, whole)
-    assert [c.text for c in told.changed if c.kind == "flag"] == [
-        "--cuda-graph-backend-decode: full → disabled"
-    ]
-    assert not told.unsure
+    assert [c.text for c in told.changed] == ["--cuda-graph-backend-decode: full → disabled"]
+    assert {change.kind for change in told.unsure} == {"environment"}
 
 
 def test_what_the_engine_chose_is_unsure_without_its_log() -> None:
@@ -187,6 +185,12 @@ def test_what_the_engine_chose_is_unsure_without_its_log() -> None:
 )
 def test_how_many_clean_starts_it_takes(hung: int, starts: int, needed: int) -> None:
     assert passes_needed(hung, starts) == needed
+
+
+def test_a_crash_is_not_called_a_hang() -> None:
+    story = ledger(launch("a", outcome="crashed"), launch("b", outcome="served"))
+    assert "failed 1 of 2 times" in story.findings[0].title
+    assert "hung" not in story.findings[0].title
 
 
 def test_one_success_is_never_a_proof() -> None:

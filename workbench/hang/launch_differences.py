@@ -59,7 +59,8 @@ class Differences:
     harmless
         What differs and is taken as without effect, with the reason.
     unsure
-        What one launch leaves to the engine and the other names, where no log says what it chose.
+        What one launch leaves to the engine and the other names, where no log says what it chose; and
+        the environment of a launch of which only the log is known.
     """
 
     first: str
@@ -77,7 +78,7 @@ class Differences:
                 "of them did it"
             )
         if self.unsure:
-            return "it is not known whether what was left to the engine is the same in both"
+            return "it is not known whether what one of them does not tell is the same in both"
         return ""
 
     def __str__(self) -> str:
@@ -136,7 +137,8 @@ def differences(first: Launch, second: Launch) -> Differences:
     """Return what exactly differs between two launches."""
     by_log = bool(first.resolved and second.resolved and not (first.command and second.command))
     left, right = aspects(first, by_log), aspects(second, by_log)
-    mixed = not by_log and bool(first.command) != bool(second.command)
+    one_log = bool(first.command) != bool(second.command)  # a log does not tell the environment
+    mixed = one_log and not by_log
     typed = _typed(first) | _typed(second)
     upgraded = bool(first.version and second.version and first.version != second.version)
     changed, harmless, unsure, defaults = [], [], [], 0
@@ -151,6 +153,8 @@ def differences(first: Launch, second: Launch) -> Differences:
         why = "" if name == "random-seed" and name in typed else _no_effect(kind, name, left, right)
         if why:
             harmless.append(dataclasses.replace(change, why=why))
+        elif kind == "environment" and one_log and not (before and after):
+            unsure.append(change)
         elif kind == "flag" and mixed and (name not in typed or not (before and after)):
             unsure.append(change)
         else:

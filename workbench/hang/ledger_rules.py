@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from workbench.display.text import plural
@@ -60,16 +60,12 @@ def _intermittent(ledger: LaunchLedger) -> Iterator[Finding]:
         hung, starts = ledger.counts(number)
         if not 0 < hung < starts:
             continue
-        same = [
-            one
-            for one, kind in zip(ledger.launches, ledger.configurations, strict=True)
-            if kind == number
-        ]
+        same = [one for one, kind in _told(ledger) if kind == number]
         need = passes_needed(hung, starts)
         yield Finding(
             "launches.intermittent",
             "warning",
-            f"The same launch hung {hung} of {starts} times: the hang is intermittent",
+            f"The same launch {_word(same)} {hung} of {starts} times: it is intermittent",
             detail=f"A change is not judged by one start. At this rate a change that does nothing shows "
             f"{need} clean starts in a row in under 3 % of cases; {plural(starts, 'start')} say little about "
             "the rate: were it one in ten, it takes 34.",
@@ -98,11 +94,12 @@ def _tested(ledger: LaunchLedger, at: int, step: Differences) -> Iterator[Findin
     if not hung or launch.outcome == "unknown" or len(first) > 1:
         return  # nothing to explain, nothing known, or judged at its first launch
     if later_hung:
+        word = _word(one for one, kind in _told(ledger) if kind == new)
         yield Finding(
             "launches.refuted",
             "warning",
-            f"It hangs with {change.text} too: that alone is not the cause",
-            evidence_for=(f"{launch.name} and its repetitions: {later_hung} of {later} hung",),
+            f"It {word} with {change.text} too: that alone is not the cause",
+            evidence_for=(f"{launch.name} and its repetitions: {later_hung} of {later} {word}",),
             next_step="Undo it, and try the next one change.",
         )
         return
@@ -119,8 +116,8 @@ def _tested(ledger: LaunchLedger, at: int, step: Differences) -> Iterator[Findin
         yield Finding(
             "launches.supported",
             "note",
-            f"{change.text} is what matters: it hangs without, and not with it",
-            evidence_for=(*told, "flipped back, it hung again"),
+            f"{change.text} is what matters: it {word} without, and not with it",
+            evidence_for=(*told, f"flipped back, it {word} again"),
             evidence_against=("it says which setting matters, not why",),
             confidence="likely",
         )
@@ -143,13 +140,23 @@ def _tested(ledger: LaunchLedger, at: int, step: Differences) -> Iterator[Findin
     )
 
 
+def _told(ledger: LaunchLedger) -> list[tuple[Launch, int]]:
+    """Return each launch with the number of its configuration."""
+    return list(zip(ledger.launches, ledger.configurations, strict=True))
+
+
+def _word(launches: Iterable[Launch]) -> str:
+    """Return what bad launches did: a crash is not called a hang."""
+    return "failed" if any(one.outcome == "crashed" for one in launches) else "hung"
+
+
 def _index(ledger: LaunchLedger, at: int, name: str) -> int:
     """Return the last launch of a name before another."""
     return next(n for n in reversed(range(at)) if ledger.launches[n].name == name)
 
 
 def _earlier_success(ledger: LaunchLedger, old: int) -> Iterator[str]:
-    for launch, number in zip(ledger.launches, ledger.configurations, strict=True):
+    for launch, number in _told(ledger):
         if number == old and launch.outcome == "served":
             yield f"{launch.name} served without the change"
             return
