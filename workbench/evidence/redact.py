@@ -78,6 +78,7 @@ _REQUEST = re.compile(
 _HOME = re.compile(r"(?P<head>/(?:home|Users)/|/data/home/|/mnt/home/)(?P<user>[\w.@-]{1,64})")
 # NCCL begins its lines with the host's name: `node17:4711:4788 [3] NCCL INFO …`.
 _NCCL_HOST = re.compile(r"(?<![\w.-])(?P<host>[A-Za-z][\w.-]{1,80}):\d+:\d+ \[\d+\] NCCL")
+_ENDINGS = (".internal", ".local", ".lan", ".corp", ".intranet", ".cluster", ".hpc")
 _DOMAIN = re.compile(
     r"(?<![\w.-])(?:[A-Za-z0-9][\w-]{0,62}\.){1,6}(?:internal|local|lan|corp|intranet|cluster|hpc)(?![\w-])"
 )
@@ -141,12 +142,13 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """Return a text, of one or of many lines, without secrets, prompts and names."""
-        if _REQUEST.search(text):
+        # A search for one word is a hundred times faster than a pattern, and most texts have none.
+        if any(word in text for word in ("ReqInput(", "Receive", "Finish", '"event"')):
             text = "\n".join(_without_request(line) for line in text.split("\n"))
         text = _SECRETS.sub(LEFT_OUT, text)
         text = _ASSIGNED.sub(_without_value, text)
         text = _HOME.sub(lambda m: m["head"] + self._alias("user", m["user"]), text)
-        for match in _NCCL_HOST.finditer(text):
+        for match in _NCCL_HOST.finditer(text) if "] NCCL" in text else ():
             self._learn(match["host"])
         if self._hosts:
             if self._pattern is None:
@@ -154,7 +156,8 @@ class Redactor:
                 words = "|".join(re.escape(name) for name in names)
                 self._pattern = re.compile(rf"(?<![\w.-])(?:{words})(?![\w-])")
             text = self._pattern.sub(lambda m: self._hosts[m[0]], text)
-        text = _DOMAIN.sub(lambda m: self._alias("host", m[0].split(".", 1)[0]), text)
+        if any(ending in text for ending in _ENDINGS):
+            text = _DOMAIN.sub(lambda m: self._alias("host", m[0].split(".", 1)[0]), text)
         return _ADDRESS.sub(self._address, text)
 
     def dump(self, threads: Any) -> Any:
