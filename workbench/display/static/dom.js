@@ -2,7 +2,8 @@
 
 // What would be invisible, or would turn the text around it: control, zero-width and bidirectional characters.
 const HIDDEN = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
-const shown = (text) => String(text).replace(HIDDEN, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
+/** Text with what would be invisible spelt out; `h` does it for its children. */
+export const shown = (text) => String(text).replace(HIDDEN, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
 
 const FOCUSABLE = new Set(["a", "button", "input", "select", "summary", "textarea"]);
 

@@ -290,7 +290,7 @@ function stripsOf(statistics, limit) {
         h("span", { class: "wb-strip-value" }, nice(value)),
         h("span", { class: "wb-strip-line" },
           h("i", { class: "wb-noise", style: `left:${Math.max(at(-limit), 0)}%;right:${100 - at(limit)}%` }),
-          h("i", { class: "wb-mark", style: `left:${at(value)}%`, "data-out": Math.abs(value) > limit })));
+          h("i", { class: "wb-mark", style: `left:${at(value)}%`, "data-out": String(Math.abs(value) > limit) })));
     }),
     h("figcaption", {}, h("span", { class: "wb-key-noise" }), "where random values lie (z, log scale)"));
 }

@@ -1,6 +1,6 @@
 // One stack of layers as a picture: an SVG, or a canvas where there are too many cells for one.
 
-import { h, number, plural } from "./dom.js";
+import { h, number, plural, shown } from "./dom.js";
 
 const MOST_SVG = 5000; // cells; beyond, each element costs more than it shows
 // The parser knows the namespace of SVG: a page of ours holds no address, not even that one.
@@ -73,7 +73,7 @@ export class WeightMap {
       if (this.turned) node.setAttribute("transform", `rotate(-52 ${x} ${this.top - 8})`);
       node.textContent = text;
       const title = svg("title");
-      title.textContent = kinds[at];
+      title.textContent = shown(kinds[at]);
       node.append(title);
       return node;
     });
@@ -226,7 +226,7 @@ export class WeightMap {
       const value = map.numbers[mode.key][cell];
       return value === null ? null : `${mode.label.toLowerCase()} ${value}`;
     });
-    return [where, said, ...numbers].filter(Boolean).join(" · ");
+    return shown([where, said, ...numbers].filter(Boolean).join(" · "));
   }
 
   tell(cell) {
