@@ -33,6 +33,7 @@ class Joined:
         self.source = source
         self.hosts = hosts
         self.notes = [*notes, *(note for host in hosts for note in host.notes)]
+        self._same_logs()
         self._one_launch()
         self.arguments = self._arguments()
         self.version = next((host.version for host in hosts if host.version), "")
@@ -74,6 +75,20 @@ class Joined:
         )
 
     # -- arguments and sizes -----------------------------------------------------------------------
+
+    def _same_logs(self) -> None:
+        """Keep a log once where two collections of one host hold it: the one that goes further."""
+        best: dict[tuple[str, str], ReadLog] = {}
+        for host in self.hosts:
+            for log in host.logs:
+                known = best.setdefault((host.name, log.log.name), log)
+                if (log.log.last_at or 0.0, log.log.total_lines) > (
+                    known.log.last_at or 0.0,
+                    known.log.total_lines,
+                ):
+                    best[host.name, log.log.name] = log
+        for host in self.hosts:
+            host.logs[:] = [log for log in host.logs if best[host.name, log.log.name] is log]
 
     def _one_launch(self) -> None:
         """Keep the logs of one launch: the newest of one folder; several folders are several launches."""
