@@ -153,9 +153,7 @@ def differences(first: Launch, second: Launch) -> Differences:
         why = "" if name == "random-seed" and name in typed else _no_effect(kind, name, left, right)
         if why:
             harmless.append(dataclasses.replace(change, why=why))
-        elif kind == "environment" and one_log and not (before and after):
-            unsure.append(change)
-        elif kind == "flag" and mixed and (name not in typed or not (before and after)):
+        elif _left_open(change, one_log, mixed, typed):
             unsure.append(change)
         else:
             changed.append(change)
@@ -163,6 +161,14 @@ def differences(first: Launch, second: Launch) -> Differences:
         changed = [_with_defaults(change, first.engine, defaults) for change in changed]
     changed = _one_switch(changed, first, second)
     return Differences(first.name, second.name, tuple(changed), tuple(harmless), tuple(unsure))
+
+
+def _left_open(change: Change, one_log: bool, mixed: bool, typed: set[str]) -> bool:
+    """Whether one of the two launches does not tell what it had."""
+    both = bool(change.before and change.after)
+    if change.kind == "environment":
+        return one_log and not both
+    return change.kind == "flag" and mixed and not (both and change.name in typed)
 
 
 def _one_switch(changed: list[Change], first: Launch, second: Launch) -> list[Change]:

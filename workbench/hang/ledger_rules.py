@@ -61,11 +61,12 @@ def _intermittent(ledger: LaunchLedger) -> Iterator[Finding]:
         if not 0 < hung < starts:
             continue
         same = [one for one, kind in _told(ledger) if kind == number]
-        need = passes_needed(hung, starts)
+        need, word = passes_needed(hung, starts), _word(same)
+        noun = "hang" if word == "hung" else "failure"
         yield Finding(
             "launches.intermittent",
             "warning",
-            f"The same launch {_word(same)} {hung} of {starts} times: it is intermittent",
+            f"The same launch {word} {hung} of {starts} times: the {noun} is intermittent",
             detail=f"A change is not judged by one start. At this rate a change that does nothing shows "
             f"{need} clean starts in a row in under 3 % of cases; {plural(starts, 'start')} say little about "
             "the rate: were it one in ten, it takes 34.",
@@ -104,12 +105,10 @@ def _tested(ledger: LaunchLedger, at: int, step: Differences) -> Iterator[Findin
         )
         return
     need = passes_needed(hung, starts)
-    back = any(
-        number == old and one.outcome in _BAD
-        for number, one in list(zip(ledger.configurations, ledger.launches, strict=True))[at + 1 :]
-    )
+    back = any(number == old and one.outcome in _BAD for one, number in _told(ledger)[at + 1 :])
+    word = _word(one for one, number in _told(ledger) if number == old)
     told = (
-        f"{step.first}: {hung} of {starts} hung",
+        f"{step.first}: {hung} of {starts} {word}",
         f"with {change.text}: {later} of {later} served",
     )
     if later >= need and back:
