@@ -228,6 +228,14 @@ def test_nothing_to_read(tmp_path: Path) -> None:
         read_scene(tmp_path)
 
 
+def test_two_logs_of_one_name_are_not_one_log(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "server.log").write_text(arguments())
+    with pytest.raises(WorkbenchError, match="several launches"):
+        read_scene([tmp_path / "a", tmp_path / "b"])
+
+
 def test_an_older_launch_in_the_same_folder_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "old.log").write_text(arguments(tp_size=4))
     (tmp_path / "new.log").write_text(arguments(tp_size=2).replace("18:00", "19:00"))
@@ -420,9 +428,12 @@ def test_ranks_of_a_node_that_was_not_collected_are_not_missing(tmp_path: Path) 
 
 def test_the_same_case_twice_is_one(tmp_path: Path) -> None:
     first = case_of(tmp_path / "a.zip", 0)
-    shutil.copy(first, tmp_path / "b.zip")
+    second = Path(shutil.copy(first, tmp_path / "b.zip"))
+    once, twice = read_scene(first), read_scene([first, second])
+    assert twice.snapshots == once.snapshots
+    assert twice.logs == once.logs
     with pytest.raises(WorkbenchError, match="several launches"):
-        read_scene([first, tmp_path / "b.zip", case_of(tmp_path / "c.zip", 0, host="other")])
+        read_scene([first, case_of(tmp_path / "c.zip", 0, host="other")])
 
 
 def test_two_servers_are_not_one_scene(tmp_path: Path) -> None:

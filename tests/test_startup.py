@@ -285,19 +285,22 @@ def sources(version: str) -> dict[str, str]:
     }
 
 
-def texts(source: str, needle: str) -> Iterator[str]:
-    """The texts of a source that hold the words, their values filled in as a run would."""
+@cache
+def literals(source: str) -> tuple[tuple[str, str], ...]:
+    """The texts of a source: as they are written, and their values filled in as a run would."""
+    found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.JoinedStr):
-            text = "".join(filled(part) for part in node.values)
+            found.append((ast.unparse(node), "".join(filled(part) for part in node.values)))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            text = node.value
-            for percent in ("%.2f", "%s", "%d"):
-                text = text.replace(percent, "1.5" if percent == "%.2f" else "7")
-        else:
-            continue
-        if needle in ast.unparse(node) or needle in text:
-            yield text
+            text = node.value.replace("%.2f", "1.5").replace("%s", "7").replace("%d", "7")
+            found.append((node.value, text))
+    return tuple(found)
+
+
+def texts(source: str, needle: str) -> Iterator[str]:
+    """The texts of a source that hold the words."""
+    return (text for written, text in literals(source) if needle in written or needle in text)
 
 
 def filled(part: ast.expr) -> str:

@@ -79,7 +79,8 @@ class Joined:
     def _same_logs(self) -> None:
         """Keep a log once where two collections of one host hold it: the one that goes further."""
         best: dict[tuple[str, str], ReadLog] = {}
-        for host in self.hosts:
+        collected = [host for host in self.hosts if host.manifest is not None]
+        for host in collected:
             for log in host.logs:
                 known = best.setdefault((host.name, log.log.name), log)
                 if (log.log.last_at or 0.0, log.log.total_lines) > (
@@ -87,7 +88,7 @@ class Joined:
                     known.log.total_lines,
                 ):
                     best[host.name, log.log.name] = log
-        for host in self.hosts:
+        for host in collected:
             host.logs[:] = [log for log in host.logs if best[host.name, log.log.name] is log]
 
     def _one_launch(self) -> None:
