@@ -38,7 +38,11 @@ class Target(Protocol):
         """Output weights [vocabulary, hidden], float32."""
 
     def trace(
-        self, sequences: Sequence[Tokens], prompts: Sequence[int], keep: Sequence[int] | None = None
+        self,
+        sequences: Sequence[Tokens],
+        prompts: Sequence[int],
+        keep: Sequence[int] | None = None,
+        starts: Sequence[Sequence[int]] | None = None,
     ) -> TargetTrace:
         """Run once over all sequences; see `TargetTrace`."""
 
@@ -111,6 +115,9 @@ class TargetTrace:
         The last features after the final norm, None where unknown.
     choices
         What the target says after each place; None where only its features were recorded.
+    begins
+        For each place the first one that an engine computed together with it, [requests, places]: 0 in the
+        prompt, later where the round began. It decides nothing but rounding.
     target
         The model, for branches; None for recorded features.
     cache
@@ -123,6 +130,7 @@ class TargetTrace:
     inputs: Mapping[int, Tensor]
     final: Tensor | None
     choices: Choices | None
+    begins: Tensor
     target: Target | None = None
     cache: tuple[tuple[Tensor, Tensor], ...] = ()
 
@@ -177,6 +185,7 @@ class TargetTrace:
             tokens=self.tokens[at],
             lengths=self.lengths[at],
             prompts=self.prompts[at],
+            begins=self.begins[at],
             inputs={k: value[at] for k, value in self.inputs.items()},
             final=None if self.final is None else self.final[at],
             choices=choices,
@@ -199,6 +208,17 @@ def pad(sequences: Sequence[Tokens], device: str) -> tuple[Tensor, Tensor]:
     for row, sequence in enumerate(sequences):
         tokens[row, : len(sequence)] = torch.tensor(list(sequence), device=device)
     return tokens, lengths
+
+
+def begins_of(tokens: Tensor, starts: Sequence[Sequence[int]] | None) -> Tensor:
+    """Return where the block of each place began, [requests, places], by the rounds' beginnings."""
+    import torch
+
+    begins = torch.zeros_like(tokens)
+    for row, known in enumerate(starts or ()):
+        for at in known:
+            begins[row, at - 1 :] = at - 1
+    return begins
 
 
 def choices_of(logits: Tensor) -> Choices:

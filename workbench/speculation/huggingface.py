@@ -15,6 +15,7 @@ from workbench.speculation.features import (
     Branches,
     TargetTrace,
     Tokens,
+    begins_of,
     choices_of,
     join_choices,
     pad,
@@ -66,6 +67,7 @@ class HuggingFaceTarget:
         sequences: Sequence[Tokens],
         prompts: Sequence[int],
         keep: Sequence[int] | None = None,
+        starts: Sequence[Sequence[int]] | None = None,
     ) -> TargetTrace:
         """Run once over all sequences; see `LlamaTarget.trace`. Layer n, the last output, is not known."""
         import torch
@@ -97,6 +99,7 @@ class HuggingFaceTarget:
             {k: torch.cat(parts) for k, parts in kept.items()},
             torch.cat(finals),
             join_choices(choices),
+            begins_of(tokens, starts),
             self,
         )
 

@@ -20,9 +20,19 @@ Kind = Literal["float32", "bfloat16", "float16"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Numerics:
-    """Which type intermediate results are rounded to; ``float32`` rounds nothing."""
+    """Which type intermediate results are rounded to, and how a GPU's tensor cores add.
+
+    Attributes
+    ----------
+    kind
+        ``float32`` rounds nothing.
+    block
+        How many products a tensor core adds to its float32 sum at once, rounding toward zero: 16 on NVIDIA's
+        Hopper, as its recorded results show. 0: sums are as exact as float32 has them.
+    """
 
     kind: Kind = "float32"
+    block: int = 0
 
     def round(self, x: Tensor) -> Tensor:
         """Return `x` (float32) with the values that this type can hold, still as float32."""
@@ -35,7 +45,31 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None, numerics: Numerics) -
     """Return ``x @ weight.T + bias``, rounded once."""
     import torch.nn.functional as F  # noqa: N812
 
+    if numerics.block:
+        out = blockwise(x, weight, numerics.block)
+        return numerics.round(out if bias is None else out + bias)
     return numerics.round(F.linear(x, weight, bias))
+
+
+# The bits of a float64 that a float32 has no room for.
+_LOST = ~((1 << 29) - 1)
+_SLICE = 128  # rows at a time: the sums stay in the processor's cache
+
+
+def blockwise(x: Tensor, weight: Tensor, block: int) -> Tensor:
+    """Return ``x @ weight.T`` as a tensor core sums it: some products at once, then cut to float32."""
+    import torch
+
+    rows, columns = x.reshape(-1, x.shape[-1]).double(), weight.double().t().contiguous()
+    out = torch.empty(len(rows), columns.shape[1], dtype=torch.float32, device=x.device)
+    for start in range(0, len(rows), _SLICE):
+        part = rows[start : start + _SLICE]
+        total = torch.zeros(len(part), columns.shape[1], dtype=torch.float64, device=x.device)
+        for at in range(0, columns.shape[0], block):
+            total.addmm_(part[:, at : at + block], columns[at : at + block])
+            total.view(torch.int64).bitwise_and_(_LOST)
+        out[start : start + _SLICE] = total.float()
+    return out.reshape(*x.shape[:-1], -1)
 
 
 def rms_norm(x: Tensor, weight: Tensor, epsilon: float, numerics: Numerics) -> Tensor:
@@ -103,12 +137,40 @@ class Rope:
         return torch.cat([joined, rest], dim=-1) if rest.shape[-1] else joined
 
 
+# Keys that SGLang's Triton kernels take at once on Hopper and newer: when a sequence is extended (prefill,
+# verification), and when it is decoded, where each run of keys is summed for itself.
+EXTEND_TILE = 64
+DECODE_TILE = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class Seen:
+    """Keys, values, and which query sees them.
+
+    Attributes
+    ----------
+    keys, values
+        [batch, places, key_heads, …], or [batch, slots, places, key_heads, …] where each query has its own.
+    bias
+        [batch, slots, places]: 0 where a query sees a place, minus infinity where it does not.
+    tiles
+        Which tile of keys a place falls into, [batch, slots, places]: a kernel rounds its weights tile by
+        tile, each against the largest score up to there. None: all at once.
+    """
+
+    keys: Tensor
+    values: Tensor
+    bias: Tensor
+    tiles: Tensor | None = None
+
+
 def attend(
     q: Tensor,
-    shared: tuple[Tensor, Tensor, Tensor],
-    own: tuple[Tensor, Tensor, Tensor] | None,
+    seen: Seen,
+    own: Seen | None,
     scale: float,
     numerics: Numerics,
+    running: bool = True,
 ) -> Tensor:
     """Return attention outputs [batch, slots, heads, value_dim].
 
@@ -116,35 +178,75 @@ def attend(
     ----------
     q
         Queries [batch, slots, heads, head_dim].
-    shared
-        Keys [batch, places, key_heads, head_dim], values [batch, places, key_heads, value_dim] and a bias
-        [batch, slots, places]: 0 where a query sees a place, minus infinity where it does not, ln 2 where
-        it sees it twice.
-    own
-        The same for places that one query alone has: [batch, slots, places, key_heads, …] and a bias
-        [batch, slots, places].
+    seen, own
+        Places that all queries of a row share, and places that each query has for itself.
     scale
         Factor of the scores.
+    running
+        Whether a tile is rounded against the largest score so far (extending) or its own (decoding).
     """
     import torch
 
-    keys, values, bias = shared
     batch, slots, heads, _ = q.shape
-    key_heads = keys.shape[2]
+    key_heads = seen.keys.shape[2]
     grouped = q.reshape(batch, slots, key_heads, heads // key_heads, -1)
-    scores = torch.einsum("bnkgd,bskd->bkgns", grouped, keys) * scale + bias[:, None, None]
+    scores = torch.einsum("bnkgd,bskd->bkgns", grouped, seen.keys) * scale
+    scores = scores + seen.bias[:, None, None]
+    tiles = seen.tiles
     if own is not None:
-        mine = torch.einsum("bnkgd,bnakd->bkgna", grouped, own[0]) * scale
-        scores = torch.cat([scores, mine + own[2][:, None, None]], dim=-1)
-    weights = (scores - scores.amax(-1, keepdim=True)).exp()
-    total = weights.sum(-1)
-    weights = numerics.round(weights)
-    places = keys.shape[1]
-    out = torch.einsum("bkgns,bskd->bkgnd", weights[..., :places], values)
+        mine = torch.einsum("bnkgd,bnakd->bkgna", grouped, own.keys) * scale
+        scores = torch.cat([scores, mine + own.bias[:, None, None]], dim=-1)
+        if tiles is not None and own.tiles is not None:
+            tiles = torch.cat([tiles, own.tiles], dim=-1)
+    largest = scores.amax(-1, keepdim=True)
+    if tiles is None or numerics.kind == "float32":
+        weights = (scores - largest).exp()
+        total = weights.sum(-1)
+        weights = numerics.round(weights)
+    else:
+        against = _against(scores, tiles, running)
+        weights, rest = (scores - against).exp(), (against - largest).exp()
+        total = (weights * rest).sum(-1)
+        weights = numerics.round(weights) * rest
+    places = seen.keys.shape[1]
+    out = torch.einsum("bkgns,bskd->bkgnd", weights[..., :places], seen.values)
     if own is not None:
-        out = out + torch.einsum("bkgna,bnakd->bkgnd", weights[..., places:], own[1])
+        out = out + torch.einsum("bkgna,bnakd->bkgnd", weights[..., places:], own.values)
     out = numerics.round(out / total[..., None])
     return out.permute(0, 3, 1, 2, 4).reshape(batch, slots, heads, -1)
+
+
+def _against(scores: Tensor, tiles: Tensor, running: bool) -> Tensor:
+    """Return the score that each weight is taken against: the largest of its tile, or so far."""
+    import torch
+
+    tiles = tiles[:, None, None].expand_as(scores)
+    found = []
+    for tile in range(int(tiles.max()) + 1):
+        found.append(scores.masked_fill(tiles != tile, -math.inf).amax(-1))
+    largest = torch.stack(found, dim=-1)
+    if running:
+        largest = largest.cummax(-1).values
+    # A tile without any key that is seen weighs nothing, whatever it is taken against.
+    largest = largest.masked_fill(largest == -math.inf, 0.0)
+    return largest.gather(-1, tiles)
+
+
+def extend_tiles(begins: Tensor, places: Tensor) -> Tensor:
+    """Return the tile of each place for queries whose block of the text begins at `begins`.
+
+    Parameters
+    ----------
+    begins
+        [batch, slots]: the first place that was computed together with the query; what lies before is its
+        prefix, and the tiles begin anew behind it.
+    places
+        [places].
+    """
+    before = (begins + EXTEND_TILE - 1) // EXTEND_TILE
+    begin, inside = begins[..., None], places[None, None, :]
+    behind = before[..., None] + (inside - begin).clamp(min=0) // EXTEND_TILE
+    return (inside // EXTEND_TILE).where(inside < begin, behind)
 
 
 def causal_bias(slots: int, lengths: Tensor) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,15 @@ from workbench.speculation import tree as trees
 from workbench.speculation.driving import Driving
 from workbench.speculation.eagle3 import Draft
 from workbench.speculation.features import TargetTrace
-from workbench.speculation.layers import attend, bias_of, causal_bias
+from workbench.speculation.layers import (
+    DECODE_TILE,
+    EXTEND_TILE,
+    Seen,
+    attend,
+    bias_of,
+    causal_bias,
+    extend_tiles,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -108,13 +115,17 @@ def extend(draft: Draft, driving: Driving, trace: TargetTrace) -> Cache:
     for start in range(0, len(tokens), _ROWS):
         rows = slice(start, start + _ROWS)
         bias = causal_bias(tokens.shape[1], trace.lengths[rows])
+        tiles = extend_tiles(
+            trace.begins[rows], torch.arange(tokens.shape[1], device=tokens.device)
+        )
         past: list[tuple[Tensor, Tensor]] = []
 
         def attention(
-            layer: int, q: Tensor, k: Tensor, v: Tensor, bias: Tensor = bias, past: Any = past
-        ) -> Tensor:
+            layer: int, q: Tensor, k: Tensor, v: Tensor,
+            bias: Tensor = bias, past: Any = past, tiles: Tensor = tiles,
+        ) -> Tensor:  # fmt: skip
             past.append((k, v))
-            return attend(q, (k, v, bias), None, s.scale, s.numerics)
+            return attend(q, Seen(k, v, bias, tiles), None, s.scale, s.numerics)
 
         positions = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens[rows])
         normed, fed = draft.forward(tokens[rows], hidden[rows], positions, attention)
@@ -144,20 +155,25 @@ class Drafted:
 
 @dataclasses.dataclass(frozen=True)
 class Extra:
-    """What the root sees beside the text: keys and values [rounds, places, …] by layer, and their bias."""
+    """What the root sees beside the text: keys and values [rounds, places, …] by layer, bias and places."""
 
     past: list[tuple[Tensor, Tensor]]
     bias: Tensor
+    places: Tensor
 
 
 class Branches:
     """Attention of the later steps: a branch sees the text up to its root, and what it drafted itself."""
 
     def __init__(
-        self, draft: Draft, past: list[tuple[Tensor, Tensor]], bias: Tensor, topk: int
+        self, draft: Draft, past: list[tuple[Tensor, Tensor]], bias: Tensor, root: Tensor, topk: int
     ) -> None:
+        import torch
+
         self.settings = draft.settings
-        self.past, self.bias = past, bias.expand(-1, topk, -1)
+        self.past, self.bias, self.root = past, bias.expand(-1, topk, -1), root
+        places = torch.arange(bias.shape[-1], device=bias.device)
+        self.tiles = (places // DECODE_TILE).expand_as(self.bias)
         self.own: list[list[tuple[Tensor, Tensor]]] = [[] for _ in past]
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -169,8 +185,11 @@ class Branches:
         keys = torch.stack([pair[0] for pair in self.own[layer]], dim=2)
         values = torch.stack([pair[1] for pair in self.own[layer]], dim=2)
         free = torch.zeros(keys.shape[:3], device=q.device)
-        shared = (*self.past[layer], self.bias)
-        return attend(q, shared, (keys, values, free), s.scale, s.numerics)
+        number = torch.arange(keys.shape[2], device=q.device)
+        tiles = ((self.root + 1)[:, None, None] + number) // DECODE_TILE
+        own = Seen(keys, values, free, tiles.expand_as(free))
+        seen = Seen(*self.past[layer], self.bias, self.tiles)
+        return attend(q, seen, own, s.scale, s.numerics, running=False)
 
     def move(self, branch: Tensor) -> None:
         """Give each branch the keys and values of `branch`, [rounds, branches]."""
@@ -209,7 +228,7 @@ def draft_rounds(
     first = _first(draft, logits)
     fed = fed[:, None].expand(-1, topk, -1)
     before = trace.tokens[rounds.request, root + 1][:, None].expand(-1, topk)
-    branches = Branches(draft, past, bias, topk)
+    branches = Branches(draft, past, bias, root, topk)
     for step in range(1, driving.steps):
         if step > 1:
             parent = level.forwarded // topk
@@ -248,17 +267,20 @@ def _root_again(
     root = (rounds.known - 2)[:, None]
     places = torch.arange(bias.shape[-1], device=bias.device)[None, :]
     twice = (places >= rounds.before[:, None] - 1) & (places <= root) & (rounds.before > 0)[:, None]
-    seen = bias + twice[:, None] * math.log(2)
+    # The text, what was rejected behind it, and the last block once more.
+    biases, numbers = [bias, bias_of(twice)[:, None]], [places, places * 0 + bias.shape[-1]]
+    if extra is not None:
+        biases.insert(1, extra.bias[:, None])
+        numbers.insert(1, extra.places)
+    tiles = torch.cat([n.expand(len(root), -1) for n in numbers], dim=1)[:, None] // EXTEND_TILE
+    whole = torch.cat(biases, dim=-1)
 
     def attention(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        if extra is None:
-            return attend(q, (*past[layer], seen), None, s.scale, s.numerics)
-        keys, values = (
-            torch.cat([both, more], dim=1)
-            for both, more in zip(past[layer], extra.past[layer], strict=True)
-        )
-        whole = torch.cat([seen, extra.bias[:, None]], dim=-1)
-        return attend(q, (keys, values, whole), None, s.scale, s.numerics)
+        parts = [past[layer], past[layer]]
+        if extra is not None:
+            parts.insert(1, extra.past[layer])
+        keys, values = (torch.cat([pair[n] for pair in parts], dim=1) for n in (0, 1))
+        return attend(q, Seen(keys, values, whole, tiles), None, s.scale, s.numerics)
 
     at = rounds.request[:, None], root
     normed, fed = draft.forward(cache.tokens[at], cache.hidden[at], root, attention)
@@ -292,7 +314,7 @@ def rejected(
         return torch.zeros(*q.shape[:3], v.shape[-1], device=q.device)
 
     draft.forward(torch.zeros_like(drafts), hidden, positions, attention)
-    return Extra(past[: s.layers], bias_of(number[None, :] > accepted[:, None]))
+    return Extra(past[: s.layers], bias_of(number[None, :] > accepted[:, None]), positions)
 
 
 def wanted_text(trace: TargetTrace, rounds: Rounds, steps: int) -> Tensor:

@@ -10,16 +10,20 @@ from workbench.speculation.features import (
     Branches,
     TargetTrace,
     Tokens,
+    begins_of,
     choices_of,
     join_choices,
     pad,
 )
 from workbench.speculation.layers import (
+    EXTEND_TILE,
     Numerics,
+    Seen,
     add_norm,
     attend,
     bias_of,
     causal_bias,
+    extend_tiles,
     gated,
     heads_of,
     linear,
@@ -169,6 +173,7 @@ class LlamaTarget:
         sequences: Sequence[Tokens],
         prompts: Sequence[int],
         keep: Sequence[int] | None = None,
+        starts: Sequence[Sequence[int]] | None = None,
     ) -> TargetTrace:
         """Run once over all sequences.
 
@@ -180,16 +185,19 @@ class LlamaTarget:
             How many of them are the prompt's.
         keep
             Layers whose input is kept; None: all of them.
+        starts
+            Where an engine's rounds began, if the text is one's: it rounds block by block.
         """
         import torch
 
         tokens, lengths = pad(sequences, self.device)
+        begins = begins_of(tokens, starts)
         wanted = range(self.layers + 1) if keep is None else keep
         kept: dict[int, list[Tensor]] = {k: [] for k in wanted}
         finals, choices, caches = [], [], []
         for start in range(0, len(tokens), _ROWS):
             rows = slice(start, start + _ROWS)
-            inputs, final, cache = self._pass(tokens[rows], lengths[rows])
+            inputs, final, cache = self._pass(tokens[rows], lengths[rows], begins[rows])
             for k, parts in kept.items():
                 parts.append(inputs[k])
             finals.append(final)
@@ -206,21 +214,24 @@ class LlamaTarget:
             {k: torch.cat(parts) for k, parts in kept.items()},
             torch.cat(finals),
             join_choices(choices),
+            begins,
             self,
             joined,
         )
 
     def _pass(
-        self, tokens: Tensor, lengths: Tensor
+        self, tokens: Tensor, lengths: Tensor, begins: Tensor
     ) -> tuple[list[Tensor], Tensor, list[tuple[Tensor, Tensor]]]:
         import torch
 
         bias = causal_bias(tokens.shape[1], lengths)
+        places = torch.arange(tokens.shape[1], device=self.device)
+        tiles = extend_tiles(begins, places)
         cache: list[tuple[Tensor, Tensor]] = []
 
         def attention(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             cache.append((k, v))
-            return attend(q, (k, v, bias), None, self.scale, self.numerics)
+            return attend(q, Seen(k, v, bias, tiles), None, self.scale, self.numerics)
 
         positions = torch.arange(tokens.shape[1], device=self.device).expand_as(tokens)
         inputs, final = self.forward(tokens, positions, attention)
@@ -247,15 +258,18 @@ class LlamaTarget:
             at = requests[rows]
             before = (places[None, :] < known[rows, None])[:, None].expand(-1, tokens.shape[1], -1)
             past, own = bias_of(before), bias_of(seen[rows])
+            begin = (known[rows, None] - 1).expand(-1, tokens.shape[1])
+            behind = (begin[:, :1] // EXTEND_TILE + 1)[..., None].expand_as(own)
+            tiles = torch.cat([extend_tiles(begin, places), behind], dim=-1)
 
             def attention(
                 layer: int, q: Tensor, k: Tensor, v: Tensor, at: Tensor = at,
-                past: Tensor = past, own: Tensor = own,
+                past: Tensor = past, own: Tensor = own, tiles: Tensor = tiles,
             ) -> Tensor:  # fmt: skip
                 keys, values = trace.cache[layer]
                 both = (torch.cat([keys[at], k], 1), torch.cat([values[at], v], 1))
                 bias = torch.cat([past, own], -1)
-                return attend(q, (*both, bias), None, self.scale, self.numerics)
+                return attend(q, Seen(*both, bias, tiles), None, self.scale, self.numerics)
 
             inputs, final = self.forward(tokens[rows], positions[rows], attention)
             features.append(final if keep is None else torch.cat([inputs[k] for k in keep], dim=-1))
@@ -289,7 +303,7 @@ class LlamaTarget:
             pairs = [trace.cache[layer], *own[layer]]
             bias = torch.cat([past, torch.zeros(len(q), 1, len(own[layer]), device=q.device)], -1)
             keys, values = (torch.cat([pair[n] for pair in pairs], dim=1) for n in (0, 1))
-            return attend(q, (keys, values, bias), None, self.scale, self.numerics)
+            return attend(q, Seen(keys, values, bias), None, self.scale, self.numerics)
 
         while len(found) < new_tokens:
             positions = (trace.lengths + len(found) - 1)[:, None]
