@@ -68,3 +68,21 @@ def test_the_keys_are_found_lost_and_mended(tmp_path: Path) -> None:
         at = page.index(said, at) + 1
     assert "<title>Where did the weights go?</title>" in page
     assert page.count("data-wb-mount") == 7 + page.count("[data-wb-mount]")
+
+
+def test_the_layer_that_was_drawn_anew_is_found(tmp_path: Path) -> None:
+    """Of the exported page: each verdict of the story, in its order."""
+    page = report(ROOT / "notebooks" / "03_weights.ipynb", tmp_path / "weights.html").read_text()
+    story = (
+        "All 86 matrices look trained",
+        "All 10 matrices look trained",
+        "model.layers.7.*: 7 of 7 matrices are indistinguishable",
+        "data:image/png;base64,",
+        "9 of 111 tensors changed",
+        "model.midlayer.self_attn.o_proj.weight looks like memory that nobody wrote",
+        "3 tensors are constant: all zeros",
+    )
+    at = page.index("<main>")
+    for said in story:
+        at = page.index(said, at) + 1
+    assert "<title>Which weights were never trained?</title>" in page
