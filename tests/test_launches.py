@@ -318,6 +318,15 @@ def test_damaged_and_foreign_lines_are_passed_over(tmp_path: Path) -> None:
     assert story.notes == ("12 damaged or foreign lines were passed over",)
 
 
+def test_a_very_long_ledger_is_told_from_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "launches.jsonl"
+    lines = [{"format": store.FORMAT, "name": str(n)} for n in range(store.MOST_LAUNCHES + 7)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found, notes = store.read(path)
+    assert (found[0].name, found[-1].name) == ("7", str(store.MOST_LAUNCHES + 6))
+    assert notes == ("only the last 500 of 507 launches are told",)
+
+
 def test_hostile_texts_are_shown_escaped(tmp_path: Path) -> None:
     bad = "\x1b[2J<script>\u202e"
     one = launch("a", outcome="hung")

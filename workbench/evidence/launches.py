@@ -29,6 +29,7 @@ FORMAT = "workbench.launch/1"
 MOST_BYTES = 64 << 20
 MOST_LINE = 1 << 20
 MOST_WORDS = 2000
+MOST_LAUNCHES = 500  # each is compared with the others
 _LONGEST = 4000
 _LOG_HEAD = 16 << 20  # bytes of a log in which the line of the server's arguments is looked for
 _TEXTS = (
@@ -362,7 +363,9 @@ def read(path: str | os.PathLike[str]) -> tuple[tuple[Launch, ...], tuple[str, .
             damaged += 1
     if damaged:
         notes.append(f"{damaged} damaged or foreign lines were passed over")
-    return tuple(found), tuple(notes)
+    if len(found) > MOST_LAUNCHES:
+        notes.append(f"only the last {MOST_LAUNCHES} of {len(found):,} launches are told")
+    return tuple(found[-MOST_LAUNCHES:]), tuple(notes)
 
 
 def named(launches: Iterable[Launch], which: str | int) -> Launch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -111,26 +112,34 @@ def aspects(launch: Launch, by_log: bool = False) -> dict[Aspect, str]:
     return found
 
 
-def _flags(launch: Launch, by_log: bool) -> dict[str, str]:
-    resolved = flags.normalise(dict(launch.resolved), launch.version) if launch.resolved else {}
+def _flags(launch: Launch, by_log: bool) -> Mapping[str, str]:
+    # A ledger compares each launch with many: what 400 flags amount to is worked out once.
+    return _resolved(launch.command, tuple(launch.resolved.items()), launch.version, by_log)
+
+
+@functools.lru_cache(maxsize=512)
+def _resolved(
+    command: tuple[str, ...], logged: tuple[tuple[str, str], ...], version: str, by_log: bool
+) -> Mapping[str, str]:
+    resolved = flags.normalise(dict(logged), version) if logged else {}
     if resolved:
-        logged = dict(_LOGGED_BACKEND.findall(resolved.pop("cuda-graph-config", "")))
-        resolved |= {f"cuda-graph-backend-{phase}": value for phase, value in logged.items()}
-    given = flags.normalise(flags.arguments_of(launch.command, launch.version), launch.version)
-    if by_log or not launch.command:
+        backends = dict(_LOGGED_BACKEND.findall(resolved.pop("cuda-graph-config", "")))
+        resolved |= {f"cuda-graph-backend-{phase}": value for phase, value in backends.items()}
+    if by_log or not command:
         found = resolved
     else:  # what the launch leaves to the engine is what the engine's log says it chose
+        given = flags.normalise(flags.arguments_of(command, version), version)
         found = given | {n: resolved.get(n, "") for n, value in given.items() if not value}
     return {name: "" if value in _EMPTY else value for name, value in found.items()}
 
 
-def _typed(launch: Launch) -> set[str]:
+@functools.lru_cache(maxsize=512)
+def _typed(command: tuple[str, ...], version: str) -> frozenset[str]:
     """Return the flags that were typed, under their one name."""
-    given = flags.arguments_of(launch.command, launch.version)
-    typed = {flags.canonical(name, launch.version) for name in given}
+    typed = {flags.canonical(name, version) for name in flags.arguments_of(command, version)}
     if any("cuda-graph" in name for name in typed):
         typed |= {"cuda-graph-backend-decode", "cuda-graph-backend-prefill"}
-    return typed
+    return frozenset(typed)
 
 
 def differences(first: Launch, second: Launch) -> Differences:
@@ -139,7 +148,7 @@ def differences(first: Launch, second: Launch) -> Differences:
     left, right = aspects(first, by_log), aspects(second, by_log)
     one_log = bool(first.command) != bool(second.command)  # a log does not tell the environment
     mixed = one_log and not by_log
-    typed = _typed(first) | _typed(second)
+    typed = _typed(first.command, first.version) | _typed(second.command, second.version)
     upgraded = bool(first.version and second.version and first.version != second.version)
     changed, harmless, unsure, defaults = [], [], [], 0
     for kind, name in sorted(left.keys() | right.keys()):
@@ -163,7 +172,7 @@ def differences(first: Launch, second: Launch) -> Differences:
     return Differences(first.name, second.name, tuple(changed), tuple(harmless), tuple(unsure))
 
 
-def _left_open(change: Change, one_log: bool, mixed: bool, typed: set[str]) -> bool:
+def _left_open(change: Change, one_log: bool, mixed: bool, typed: frozenset[str]) -> bool:
     """Whether one of the two launches does not tell what it had."""
     both = bool(change.before and change.after)
     if change.kind == "environment":
