@@ -346,3 +346,11 @@ def test_a_real_sglang(version: str, tmp_path: Path) -> None:
         assert fused.tensors[0].shape == (256, 128)
         assert "1 tensor not answered" in notes(fused)
         assert running.process.poll() is None
+
+
+def test_names_past_the_limit_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "_MOST_NAMES", 1)
+    with serving(Engine(as_engine(weights()))) as address:
+        result = scan_weights(address, names=["lm_head.weight", "model.norm.weight"])
+    assert result.tensors.names == ("lm_head.weight",)
+    assert "1 tensor not asked for, first model.norm.weight" in notes(result)

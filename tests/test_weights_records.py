@@ -247,3 +247,8 @@ def test_columns_hold_what_rows_do() -> None:
     assert np.isnan(tensors.column("power")[0])
     assert tensors.column("power")[1] == 0.5
     assert tensors[0].power is None
+
+
+def test_a_stack_of_few_experts_is_not_small() -> None:
+    stack = pair("experts.gate_up_proj", (8, 256, 512), verdict="undecided")
+    assert scan(stack, pair("x.weight", (64, 64))).ok is None

@@ -210,7 +210,7 @@ def _undecided(seen: Seen) -> list[Finding]:
         Finding(
             "weights.undecided",
             "warning",
-            f"{title_of(seen, at)} cannot be told apart from either",
+            f"{title_of(seen, at)} could be trained or at init",
             detail=rows[0].reason,
             evidence_for=lines(names_of(seen, at)),
             evidence_against=power_of(rows),

@@ -235,7 +235,8 @@ def _choose(weights: list[LogicalWeight], names: Sequence[str] | None) -> list[L
 def _by_name(server: Server, names: Sequence[str]) -> tuple[list[Held], list[str]]:
     """Ask for names as they are given; how large each is shows only in the answer."""
     found, missing, cut = [], [], []
-    for name in list(dict.fromkeys(names))[:_MOST_NAMES]:
+    wanted = list(dict.fromkeys(names))
+    for name in wanted[:_MOST_NAMES]:
         first = server.weight(name, 1)
         if first is None or not first.size:
             missing.append(name)
@@ -250,7 +251,7 @@ def _by_name(server: Server, names: Sequence[str]) -> tuple[list[Held], list[str
         found.append(Held(name, name, values[:rows], whole))
         if not whole:
             cut.append(name)
-    return found, _unseen(missing, cut, [])
+    return found, [*_unseen(missing, cut, []), *_not_reached(wanted[_MOST_NAMES:])]
 
 
 def _one_replica(values: Floats) -> Floats:
@@ -268,8 +269,8 @@ def _by_file(
     large: list[str] = []
     cut: list[str] = []
     odd: list[str] = []
-    asks = list(_asks(weights))[:_MOST_NAMES]
-    for asked, members in tqdm(asks, unit=" tensors", disable=None, leave=False):
+    asks = list(_asks(weights))
+    for asked, members in tqdm(asks[:_MOST_NAMES], unit=" tensors", disable=None, leave=False):
         shapes = [matrix_shape(member.shape) for member in members]
         names = [member.name for member in members]
         total = sum(rows for rows, _ in shapes)
@@ -289,7 +290,7 @@ def _by_file(
             found.append(Held(member.name, asked, part, whole))
             if not whole:
                 cut.append(member.name)
-    notes = _unseen(missing, cut, large)
+    notes = [*_unseen(missing, cut, large), *_not_reached([name for name, _ in asks[_MOST_NAMES:]])]
     if odd:
         notes.append(
             f"{plural(len(odd), 'tensor')} came in a shape that does not tell how it was cut, first "
@@ -346,6 +347,14 @@ def _unseen(missing: Sequence[str], cut: Sequence[str], large: Sequence[str]) ->
             more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
             notes.append(f"{plural(len(names), 'tensor')} {why} ({few}{more})")
     return notes
+
+
+def _not_reached(names: Sequence[str]) -> list[str]:
+    if not names:
+        return []
+    return [
+        f"{plural(len(names), 'tensor')} not asked for, first {shorten(names[0])}: ask by name for those"
+    ]
 
 
 def _judged(address: str, found: Sequence[Held], notes: Sequence[str]) -> WeightScan:

@@ -29,6 +29,14 @@ LINES = 6
 _IS_CONTRAST = re.compile(r"siblings look trained$")
 
 
+def _is_narrow(shape: tuple[int, ...]) -> bool:
+    """Say whether a side is too short to judge, of the matrix and of those of a stack (experts)."""
+    if len(shape) < 2:
+        return True
+    sides = min(shape[0], prod(shape[1:]))
+    return sides < SMALLEST_SIDE and (len(shape) < 3 or min(shape[-2:]) < SMALLEST_SIDE)
+
+
 @dataclasses.dataclass(frozen=True)
 class Seen:
     """The tensors of a scan, and how they were seen.
@@ -60,9 +68,7 @@ class Seen:
     def too_small(self) -> np.ndarray[Any, Any]:
         """Which undecided matrices are so small that nobody could tell."""
         shapes = self.tensors.column("shape")
-        small = [
-            min(shape[0], prod(shape[1:])) < SMALLEST_SIDE if shape else True for shape in shapes
-        ]
+        small = [_is_narrow(shape) for shape in shapes]
         few = self.tensors.column("count") < SMALLEST_SIZE
         read = self.tensors.column("seen") > 0
         return np.asarray(
