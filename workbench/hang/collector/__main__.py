@@ -62,6 +62,9 @@ def write(path: str, plan: Plan) -> Collected:
     try:
         with os.fdopen(handle, "wb") as out:
             found = collect(out, plan)
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(name, 0o666 & ~mask)  # it was collected by root, and is for others to read
         os.replace(name, path)
         return found
     except BaseException:
