@@ -369,6 +369,14 @@ BY_RULE = (
         rule="R9",
     ),
     Case(
+        "R9-ras-all-alike",
+        lambda: counted([R(KERNEL, cpu=1.0) for _ in range(3)], {0: 41, 1: 40, 2: 41}),
+        "hung",
+        "graph_decode",
+        "all in one frame: the counts are told, and nobody is named",
+        rule="R9",
+    ),
+    Case(
         "R10-one-kernel",
         lambda: scene(
             [R(WAITS), R(WAITS), R(KERNEL, cpu=1.0, gpu=(76000.0, 100.0, 300.0)), R(WAITS)],

@@ -4,10 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 
-from workbench.hang.records import Process, Rank, Scene, Snapshot
+from workbench.hang.records import Dump, Process, Rank, Scene, Snapshot
 
-from .build import BARRIER, CAPTURE, IDLE_0, IDLE_N, INIT, LOOP, R, scene, started, thread, written
+from .build import (
+    BARRIER,
+    CAPTURE,
+    IDLE_0,
+    IDLE_N,
+    INIT,
+    LOAD,
+    LOOP,
+    START,
+    R,
+    scene,
+    started,
+    thread,
+    written,
+)
 from .case import Case
+from .reported import AFTER_LOAD
 
 WAITS = f"{BARRIER} {CAPTURE}"
 FORWARD = f"LlamaForCausalLM.forward {CAPTURE}"
@@ -80,6 +95,65 @@ def two_nodes(second: bool) -> Scene:
         for shot in two.snapshots
     ]
     return dataclasses.replace(one, snapshots=(*one.snapshots, *shots), clock_skew={"node1": 7.0})
+
+
+def dumps_only(seen: int, size: int) -> Scene:
+    """A folder of dumps that somebody took by hand: no list of processes, no CPU times."""
+    whole = scene([R(WAITS) for _ in range(seen)], arguments={"tp-size": str(size)}, gpu=None)
+    return without_proc(whole, active=None)
+
+
+def without_proc(whole: Scene, active: bool | None) -> Scene:
+    return dataclasses.replace(
+        whole,
+        snapshots=tuple(
+            dataclasses.replace(
+                shot,
+                processes=tuple(
+                    Process(p.pid, p.host, p.role, p.title, p.rank) for p in shot.processes
+                ),
+                dumps=tuple(
+                    dataclasses.replace(
+                        d, threads=tuple(dataclasses.replace(t, active=active) for t in d.threads)
+                    )
+                    for d in shot.dumps
+                ),
+            )
+            for shot in whole.snapshots
+        ),
+    )
+
+
+def without_cpu(active: bool) -> Scene:
+    ranks = [R(f"process_weights_after_loading {LOAD}"), *(R(AFTER_LOAD) for _ in range(3))]
+    return without_proc(scene(ranks, log=started(4, "weights_begin"), gpu=None), active)
+
+
+def log_dumps(ranks: int) -> tuple[Snapshot, ...]:
+    """One dump of each rank, as the watchdog writes them: rank after rank, seconds apart."""
+    found = []
+    for rank in range(ranks):
+        process = Process(1000 + rank, "", "scheduler", "", Rank(rank, tp=rank))
+        stack = FORWARD if rank == 1 else WAITS
+        dump = Dump(process.pid, "watchdog", (thread(stack),), START - 500.0 + 3 * rank)
+        found.append(Snapshot(START - 500.0 + 3 * rank, "", (process,), (dump,)))
+    return tuple(found)
+
+
+def killed_by_watchdog() -> Scene:
+    log = [
+        *started(4, "decode"),
+        "500 TP0| Watchdog timeout (self.watchdog_timeout=300)",
+        "510 SIGQUIT received. signum=None, frame=None. It usually means one child failed.",
+    ]
+    return Scene(
+        "made by hand", log_dumps(4), (written(log),), version="0.5.14", arguments={"tp-size": "4"}
+    )
+
+
+def log_dumps_beside_looks() -> Scene:
+    whole = scene([R(WAITS), R(WAITS), R(FORWARD), R(WAITS)], log=started(4, "decode"))
+    return dataclasses.replace(whole, snapshots=(*log_dumps(4), *whole.snapshots))
 
 
 def parent_only() -> Scene:
@@ -356,5 +430,72 @@ TRAPS = (
         "hung",
         "graph_decode",
         "a thread that waits for another thread is not at fault by itself",
+    ),
+    Case(
+        "trap-three-dumps-of-eight",
+        lambda: dumps_only(3, 8),
+        "cannot_tell",
+        "graph_decode",
+        "somebody dumped three processes of eight: the other five are not dead",
+        rule="R1",
+        not_collected=(3, 4, 5, 6, 7),
+    ),
+    Case(
+        "trap-computes-on-one-line",
+        lambda: without_cpu(active=True),
+        "cannot_tell",
+        "load_barrier",
+        "the same line twice, and nobody read the CPU time: it may compute",
+    ),
+    Case(
+        "dumps-of-sleepers",
+        lambda: without_cpu(active=False),
+        "hung",
+        "load_barrier",
+        "no /proc, but the dumps say that every thread slept, twice",
+        odd=(0,),
+        rule="R5",
+    ),
+    Case(
+        "trap-own-test-switch",
+        lambda: scene(
+            [R("Scheduler.__init__ run_scheduler_process", cpu=0.0)],
+            gpu=None,
+            arguments={"tp-size": "1"},
+            log=started(1, "pool"),
+            environment={"SGLANG_TEST_STUCK_SCHEDULER_INIT": "300"},
+        ),
+        "hung",
+        "init_done",
+        "it sleeps because a test switch says so",
+        rule="RF",
+        proposes="unset SGLANG_TEST_STUCK_SCHEDULER_INIT",
+    ),
+    Case(
+        "trap-watchdog-dumps-then-killed",
+        killed_by_watchdog,
+        "crashed",
+        "graph_decode",
+        "one dump of each rank in the log, then the end: who was behind is not known from one look",
+        rule="R0",
+    ),
+    Case(
+        "trap-log-dumps-beside-looks",
+        log_dumps_beside_looks,
+        "hung",
+        "graph_decode",
+        "older dumps out of the log do not count as looks of their own",
+        odd=(2,),
+        rule="R6",
+    ),
+    Case(
+        "trap-exit-of-a-pid",
+        lambda: Scene(
+            "made by hand", version="0.5.14", arguments={"tp-size": "2"}, exits={-1001: -9}
+        ),
+        "crashed",
+        "unknown",
+        "an exit code of a process whose rank nobody knows",
+        rule="R0",
     ),
 )

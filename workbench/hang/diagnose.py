@@ -104,7 +104,7 @@ def _phase(look: Look) -> Phase:
         for thread in dump.threads
     )
     told = Counter({phase: n for phase, n in loose.items() if phase not in phases.WEAK})
-    if told and not look.alive:
+    if told and not any(rank.seen for rank in look.alive):
         return told.most_common(1)[0][0]
     if story.phase != "unknown":
         return _after_the_pools(look) or story.phase
@@ -184,6 +184,9 @@ def _words(verdict: Verdict, scene: Scene) -> dict[str, str]:
         named["half"] = str(look.expected // 2)
     if len(odd) == 1:
         named |= _permuted(look, odd[0])
+    stuck = [name for name in look.environment if name.startswith("SGLANG_TEST_STUCK_")]
+    if stuck:
+        named["stuck"] = stuck[0]
     locked = look.of("LOCK")
     if locked:
         files = " ".join(frame.file for frame in locked[0].frames)

@@ -76,7 +76,8 @@ def summary(look: Look, phase: Phase, rule: Rule, odd: Sequence[RankLook]) -> st
         who = f"{names(working)} gets on" if working else rule.evidence
         return f"slow, not hung, {where}: {who}"
     if rule.state == "cannot_tell":
-        return f"cannot tell: {where}; {rule.evidence}"
+        before = "; it had been ready" if look.over and look.story.ready else ""
+        return f"cannot tell: {where}; {rule.evidence}{before}"
     if odd:
         others = [rank for rank in look.alive if rank not in odd]
         theirs = f"; {names(others)} wait{'s' if len(others) == 1 else ''}" if others else ""

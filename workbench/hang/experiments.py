@@ -153,6 +153,11 @@ STEPS: Mapping[str, Step] = {
         wrong="no mismatch is reported: the rank never reaches the collective; look at its own frame",
         cost="one run, slower collectives",
     ),
+    "no_injection": Step(
+        act="unset {stuck}, everything else as it was",
+        right="the server starts: it slept because it was told to",
+        wrong="it stands still all the same: look again without the switch",
+    ),
     "precompile": Step(
         act="run `python3 -m sglang.compile_deep_gemm` with the arguments of this launch, then launch it "
         "unchanged",

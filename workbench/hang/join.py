@@ -66,7 +66,7 @@ def look_at(scene: Scene) -> list[Look]:
         version=version,
         arguments=arguments,
         given=given,
-        environment=scene.environment,
+        environment=_environment(scene),
         gpus=_last_gpus(scene),
         port_open=scene.port_open,
         exits=scene.exits,
@@ -77,6 +77,16 @@ def look_at(scene: Scene) -> list[Look]:
     return [
         _group(scene, base, seen, range(i * per, (i + 1) * per)) for i in range(max(replicas, 1))
     ]
+
+
+def _environment(scene: Scene) -> dict[str, str]:
+    """Return the launch's variables: as recorded, else as the processes have them."""
+    found: dict[str, str] = {}
+    for snapshot in scene.snapshots:
+        for process in snapshot.processes:
+            if process.role in ("scheduler", "parent"):
+                found |= process.environment
+    return found | dict(scene.environment)
 
 
 def _int(arguments: Mapping[str, str], name: str) -> int:
@@ -97,13 +107,32 @@ def _replicas(scene: Scene) -> int:
 def _snapshots(scene: Scene) -> dict[str, list[Snapshot]]:
     """Return each host's snapshots in order; two that are closer than APART are one, the later."""
     hosts: dict[str, list[Snapshot]] = defaultdict(list)
+    read = {_who(p) for s in scene.snapshots for p in s.processes if _looked_at(p)}
     for snapshot in sorted(scene.snapshots, key=lambda s: s.at):
+        told = {_who(p) for p in snapshot.processes if p.rank is not None}
+        if told and told <= read and not any(map(_looked_at, snapshot.processes)):
+            continue  # dumps out of a log, of processes that were looked at themselves
         before = hosts[snapshot.host]
         if before and snapshot.at - before[-1].at < APART and snapshot.processes:
             before[-1] = _both(before[-1], snapshot)
         else:
             before.append(snapshot)
     return hosts
+
+
+def _who(process: Process) -> object:
+    return process.rank if process.rank is not None else (process.host, process.pid)
+
+
+def _of_server(process: Process) -> bool:
+    """Whether a process that was read in /proc is the server's own: where one is listed, all are."""
+    own = ("scheduler", "parent", "controller", "detokenizer", "tokenizer")
+    return process.state is not None and process.role in own
+
+
+def _looked_at(process: Process) -> bool:
+    """Whether a rank's process was read in /proc: one that a dump alone tells of has no state."""
+    return process.rank is not None and process.state is not None
 
 
 def _both(first: Snapshot, second: Snapshot) -> Snapshot:
@@ -138,7 +167,7 @@ def _ranks(scene: Scene, size: int, exits: Mapping[int, int]) -> dict[int, _Seen
     clash = len({world for world, _ in shared}) < len(shared)
     for snapshots in _snapshots(scene).values():
         # A dump out of a log comes with no state of the process, and not with every process.
-        read = [s.at for s in snapshots if any(p.state is not None for p in s.processes)]
+        read = [s.at for s in snapshots if any(map(_of_server, s.processes))]
         for snapshot in snapshots:
             for process in snapshot.processes:
                 if process.role != "scheduler" or process.rank is None:
@@ -163,6 +192,10 @@ def _group(scene: Scene, base: Look, seen: Mapping[int, _Seen], numbers: range) 
     elsewhere = _elsewhere(scene, base, unseen - not_collected)
     unnamed = _unnamed(scene)
     absent = unseen - not_collected - elsewhere
+    if not any(_looked_at(p) for s in scene.snapshots for p in s.processes):
+        # Only dumps: nobody listed the processes, and a dump that is not there says nothing.
+        elsewhere |= absent if seen else set()
+        absent = set()
     if not seen or len(absent) <= unnamed:
         absent = set()  # nobody was seen, or who has no title yet may be the one
     return dataclasses.replace(
@@ -171,11 +204,19 @@ def _group(scene: Scene, base: Look, seen: Mapping[int, _Seen], numbers: range) 
         expected=len(numbers),
         absent=tuple(sorted(absent)),
         not_collected=tuple(sorted(not_collected | elsewhere)),
+        over=_over(scene, base, ranks),
         unnamed=unnamed,
         snapshots=max(counts, default=0),
         interval=min((_interval(seen[n]) for n in numbers if n in seen), default=0.0),
         lock_holders=_holders(ranks),
     )
+
+
+def _over(scene: Scene, base: Look, ranks: Sequence[RankLook]) -> bool:
+    """Whether the server is gone, and what is known of its ranks was written before its end."""
+    if any(_looked_at(p) for s in scene.snapshots for p in s.processes):
+        return all(rank.gone for rank in ranks)
+    return not ranks or base.story.fatal
 
 
 def _elsewhere(scene: Scene, base: Look, unseen: Iterable[int]) -> set[int]:
@@ -296,8 +337,16 @@ def _with_motion(rank: RankLook, looks: Sequence[tuple[Snapshot, Process]]) -> R
     io = None if read is None and written is None else max(read or 0.0, written or 0.0)
     stack, _ = _stack(earlier, before.pid)
     same = python_frames(stack) == python_frames(rank.frames) if stack and rank.frames else None
-    rank = dataclasses.replace(rank, cpu=cpu, io=io, same_stack=same)
+    sleeps = _sleeps(earlier, before.pid) and _sleeps(later, after.pid)
+    rank = dataclasses.replace(rank, cpu=cpu, io=io, same_stack=same, sleeps=sleeps)
     return dataclasses.replace(rank, moving=_moving(rank))
+
+
+def _sleeps(snapshot: Snapshot, pid: int) -> bool:
+    """Whether a dump says that the thread of interest was off the CPU."""
+    dump = _dump(snapshot, pid)
+    thread = waits.thread_of_interest(dump) if dump is not None else None
+    return thread is not None and thread.active is False
 
 
 def _rate(before: float | None, after: float | None, seconds: float) -> float | None:
@@ -315,8 +364,10 @@ def _moving(rank: RankLook) -> bool | None:
         return False
     if busy:
         return True if rank.frames else None
-    if rank.same_stack is None and rank.cpu is None:
-        return None
+    if rank.cpu is None:
+        # Without CPU time a computation on one line cannot be told from a wait, unless it is known to sleep.
+        computes = rank.wait not in waits.SPINNING | {"LOCK", "QUEUE", "IPC"}
+        return None if rank.same_stack is None or (computes and not rank.sleeps) else False
     return False
 
 

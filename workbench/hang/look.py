@@ -23,6 +23,8 @@ class RankLook:
         World number over all replicas.
     frames
         The thread of interest in the last snapshot, leaf first; () where no stack was seen.
+    sleeps
+        Whether its thread was off the CPU in both, by the dumps.
     same_stack
         Whether the last two snapshots show the same stack; None with fewer than two stacks.
     cpu, io
@@ -44,6 +46,7 @@ class RankLook:
     phase: Phase = "unknown"
     same_stack: bool | None = None
     looks: int = 0
+    sleeps: bool = False
     cpu: float | None = None
     io: float | None = None
     moving: bool | None = None
@@ -87,6 +90,8 @@ class Look:
         How many there should be; ``sure`` is False where that is only guessed from the titles.
     absent
         Numbers that should have been seen and were not.
+    over
+        Whether the server is gone, and what is known of its ranks was written before.
     snapshots
         How many looks at least one APART were taken of the group's processes; `interval` lies between the
         last two.
@@ -111,6 +116,7 @@ class Look:
     lock_holders: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     behind: tuple[int, ...] = ()
     loose: tuple[Dump, ...] = ()
+    over: bool = False
     notes: tuple[str, ...] = ()
 
     @property

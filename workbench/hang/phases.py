@@ -26,6 +26,18 @@ _LABELS = {
 }  # fmt: skip
 _NORMAL_END = re.compile(r"SIGTERM received|Shutting down|Gracefully exiting|KeyboardInterrupt")
 MOST_ERRORS = 200
+_FATAL = frozenset(
+    {
+        "heartbeat",
+        "fatal",
+        "out_of_memory",
+        "child_crashed",
+        "child_failed",
+        "child_signal",
+        "rank_died",
+    }
+    | {"exception"}
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -70,6 +82,11 @@ class Story:
     last_at: float | None = None
     addresses: Mapping[int | None, int] = dataclasses.field(default_factory=dict)
     nccl: str = ""
+
+    @property
+    def fatal(self) -> bool:
+        """Whether the log tells the server's end."""
+        return any(error.event.code in _FATAL for error in self.errors)
 
     def said(self, code: str) -> tuple[Said, ...]:
         """Return the error lines of one code."""

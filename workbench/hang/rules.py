@@ -24,15 +24,6 @@ _JOINING: tuple[WaitClass, ...] = ("NCCL_INIT", "STORE", "HOST_COLL")
 _ASKED = frozenset({0, -15, -3, 143, 131})
 _REGISTRATION = ("register_graph_buffers", "_register_graph_inputs", "register_graph_inputs")
 _AUTOTUNE = ("autotune", "tactic", "_profile_single_kernel", "choose_one", "AutoTuner")
-_FATAL = (
-    "heartbeat",
-    "fatal",
-    "out_of_memory",
-    "child_crashed",
-    "child_failed",
-    "rank_died",
-    "exception",
-)
 
 
 def apart(look: Look) -> tuple[RankLook, ...]:
@@ -137,7 +128,8 @@ def _working(look: Look) -> tuple[RankLook, ...]:
 
 
 def _dead_server(look: Look) -> bool:
-    return not look.alive and any(look.story.said(code) for code in _FATAL)
+    codes = [*look.exits.values()]
+    return look.over and (look.story.fatal or any(code not in _ASKED for code in codes))
 
 
 def _stopped(look: Look) -> tuple[RankLook, ...]:
@@ -206,16 +198,16 @@ def _bootstrap(look: Look, phase: Phase) -> bool:
 
 RULES: tuple[Rule, ...] = (
     # What is gone, stopped, or waits on purpose is told first: it needs no comparison of stacks.
-    Rule("RE", "cannot_tell", lambda k, p: not k.alive and _on_purpose(k),
+    Rule("RE", "cannot_tell", lambda k, p: k.over and _on_purpose(k),
          "the log ends with a shutdown that was asked for (SIGTERM), and no process is left",
          "it was ended from outside; whether it had hung before, the log alone does not tell",
          ("soft_watchdog",), unknown="what the ranks did before they were ended"),
-    Rule("R12", "crashed", lambda k, p: not k.alive and bool(k.story.said("heartbeat")),
+    Rule("R12", "crashed", lambda k, p: k.over and bool(k.story.said("heartbeat")),
          "NCCL's heartbeat monitor aborted the ranks, and no process is left",
          "a rank's watchdog thread could not finish a CUDA or NCCL call, or could not get the GIL; that is "
          "the end of a hang, not its cause, and the first to print it is not necessarily the culprit",
          ("soft_watchdog",), unknown="which rank was behind: no stack was taken before the abort"),
-    Rule("R0", "crashed", lambda k, p: not k.alive and (_dead_server(k) or bool(k.dead)),
+    Rule("R0", "crashed", lambda k, p: _dead_server(k) or (k.over and bool(k.dead)),
          "no rank is left, and the log or an exit code says why",
          "the server has died", ("why_dead", "soft_watchdog")),
     Rule("R0", "dead_rank", lambda k, p: bool(k.missing and k.alive),
@@ -246,7 +238,7 @@ RULES: tuple[Rule, ...] = (
          "a wait on the host that nobody ends; without stacks no rank can be told from another",
          ("soft_watchdog", "see_all"), unknown="which rank is behind, and in what the ranks wait"),
     Rule("R1", "cannot_tell", lambda k, p: bool(k.not_collected) and bool(k.alive),
-         "ranks of other nodes were not collected",
+         "not all ranks were collected",
          "the rank that all wait for may be one of those", ("collect_rest",),
          unknown="what the ranks that were not collected do"),
     Rule("R1", "cannot_tell", lambda k, p: bool(k.alive) and not k.complete,
@@ -256,6 +248,9 @@ RULES: tuple[Rule, ...] = (
          "there is only one look", "what stands still cannot be told from what is slow", ("second_look",),
          unknown="whether anything moves"),
     # All were seen twice and stand still: what they stand in tells the cause.
+    Rule("RF", "hung", lambda k, p: _frozen(k) and bool(_injected(k)),
+         "all ranks stand still, and a test switch of SGLang that makes it sleep is set",
+         "the sleep is asked for", ("no_injection",)),
     Rule("R3", "hung", lambda k, p: _frozen(k) and _all(k, "LOCK"),
          "all ranks wait for a file lock, and no compiler runs",
          "the lock's owner is gone or outside this server: a build was killed, and its lock file stayed",
@@ -331,6 +326,12 @@ RULES: tuple[Rule, ...] = (
     Rule("R16", "cannot_tell", lambda k, p: True, "no rule applies", "the evidence does not decide",
          ("soft_watchdog", "second_look"), unknown="the stacks of all ranks, twice"),
 )  # fmt: skip
+
+
+def _injected(look: Look) -> str:
+    """Return the variable of SGLang's own fault injection that is set, or ""."""
+    found = [name for name in look.environment if name.startswith("SGLANG_TEST_STUCK_")]
+    return found[0] if found else ""
 
 
 def _differing(look: Look) -> bool:

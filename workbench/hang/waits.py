@@ -229,19 +229,23 @@ def wait_class(frames: Sequence[Frame]) -> WaitClass:
     """Return the wait class of a stack, leaf first: the first frame from the leaf that fits decides.
 
     A broadcast that is reached through the request receiver below an event loop is ``IDLE``: otherwise
-    every healthy server of several ranks would look hung. ``RUNNING`` where nothing fits.
+    every healthy server of several ranks would look hung. So is the loop's own work outside of a batch.
+    ``RUNNING`` where nothing fits.
     """
     if not frames:
         return "UNKNOWN"
-    if in_event_loop(frames) and not in_batch(frames):
+    turning = in_event_loop(frames) and not in_batch(frames)
+    if turning:
         for frame in frames:
             if _EVENT_LOOP.search(frame.function):
                 break
             if _RECEIVING.search(frame.function):
                 return "IDLE"
-        telling = telling_frame(frames)
-        if telling is not None and _EVENT_LOOP.search(telling.function):
-            return "IDLE"
+    found = _leaf_class(frames)
+    return "IDLE" if turning and found == "RUNNING" else found
+
+
+def _leaf_class(frames: Sequence[Frame]) -> WaitClass:
     for frame in frames:
         if is_wrapper(frame):
             continue
