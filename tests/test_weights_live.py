@@ -180,7 +180,7 @@ def test_a_cut_that_is_not_understood_is_not_compared(checkpoint: Path) -> None:
         result = scan_of(checkpoint).compare(address)
     assert result.ok is True
     assert "model.layers.0.mlp.gate_proj.weight" not in result.changes
-    assert "2 tensors came in a shape that does not tell how it was cut" in notes(result)
+    assert "2 tensors not compared: the shape of the answer" in notes(result)
 
 
 def test_the_draft_is_never_answered_with_the_target(checkpoint: Path, tmp_path: Path) -> None:
@@ -353,4 +353,28 @@ def test_names_past_the_limit_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(Engine(as_engine(weights()))) as address:
         result = scan_weights(address, names=["lm_head.weight", "model.norm.weight"])
     assert result.tensors.names == ("lm_head.weight",)
-    assert "1 tensor not asked for, first model.norm.weight" in notes(result)
+    assert "1 tensor not asked for: interrupted, or too many at once (model.norm.weight)" in notes(
+        result
+    )
+
+
+def test_interrupted_it_keeps_what_was_answered(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = server.Server.weight
+
+    def weight(self: server.Server, name: str, rows: int) -> Array | None:
+        if name == "model.norm.weight":
+            raise KeyboardInterrupt
+        return plain(self, name, rows)
+
+    monkeypatch.setattr(server.Server, "weight", weight)
+    with serving(Engine(as_engine(weights()), model_path=str(checkpoint))) as address:
+        by_file = scan_weights(address)
+        by_name = scan_weights(address, names=["lm_head.weight", "model.norm.weight", "x"])
+    for result in (by_file, by_name):
+        assert result.interrupted
+        assert result.ok is not True
+        assert "lm_head.weight" in result.tensors
+        assert "model.norm.weight" not in result.tensors
+        assert "interrupted" in notes(result)

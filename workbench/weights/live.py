@@ -34,6 +34,7 @@ MOST_VALUES = 1 << 20
 MOST_ELEMENTS = 1 << 25
 """A larger tensor is not asked for: the server would turn all of it into Python numbers, about a gigabyte."""
 _MOST_NAMES = 4096
+_PADDING = 64  # a vocabulary is padded to a multiple of it on each rank
 _GLOB = re.compile(r"[*?\[]")
 
 # Parameters that the engine joins from several of the file, in this order (sglang/srt/models/llama.py).
@@ -127,11 +128,11 @@ def scan_server(address: str, names: Sequence[str] | None = None) -> WeightScan:
     exact = names is not None and not any(_GLOB.search(name) for name in names)
     if exact:
         assert names is not None
-        found, notes = _by_name(server, names)
+        gathered = _by_name(server, names)
     else:
         weights = _choose(_weights_of(info), names)
-        found, notes = _by_file(server, weights, number_of(info, "tp_size"))
-    return _judged(server.address, found, [*_whose(info), *notes])
+        gathered = _by_file(server, weights, number_of(info, "tp_size"))
+    return _judged(server.address, gathered, _whose(info))
 
 
 def held_beside(
@@ -148,9 +149,9 @@ def held_beside(
     info = server.info()
     _check_source(info, source, notes)
     weights = [weight for weight in beside.values() if isinstance(weight, LogicalWeight)]
-    found, said = _by_file(server, weights, number_of(info, "tp_size"))
-    notes += [*_whose(info), *said]
-    held: dict[str, Values] = {one.name: one for one in found}
+    gathered = _by_file(server, weights, number_of(info, "tp_size"))
+    notes += [*_whose(info), *gathered.notes()]
+    held: dict[str, Values] = {one.name: one for one in gathered.found}
     left: dict[str, Values] = {
         weight.name: FirstRows(weight, len(held[weight.name].shape) and held[weight.name].shape[0])
         for weight in weights
@@ -232,71 +233,93 @@ def _choose(weights: list[LogicalWeight], names: Sequence[str] | None) -> list[L
     return chosen
 
 
-def _by_name(server: Server, names: Sequence[str]) -> tuple[list[Held], list[str]]:
+@dataclasses.dataclass
+class Gathered:
+    """What was answered so far, and the names of what was not, by reason."""
+
+    found: list[Held] = dataclasses.field(default_factory=list)
+    missing: list[str] = dataclasses.field(default_factory=list)
+    large: list[str] = dataclasses.field(default_factory=list)
+    odd: list[str] = dataclasses.field(default_factory=list)
+    not_asked: list[str] = dataclasses.field(default_factory=list)
+    interrupted: bool = False
+
+    def notes(self) -> list[str]:
+        """Say what was not seen, and why."""
+        told = []
+        for names, why in (
+            (self.missing, "not answered: the server has none of that name, or does not offer it"),
+            (
+                [one.name for one in self.found if not one.whole],
+                "seen in part: the first rows, or this rank's",
+            ),
+            (
+                self.large,
+                f"not asked for: more than {MOST_ELEMENTS:,} values each would stall the server",
+            ),
+            (self.odd, "not compared: the shape of the answer does not tell how it was cut"),
+            (self.not_asked, "not asked for: interrupted, or too many at once"),
+        ):
+            if names:
+                few = ", ".join(shorten(name, 70) for name in names[:3])
+                more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
+                told.append(f"{plural(len(names), 'tensor')} {why} ({few}{more})")
+        return told
+
+
+def _by_name(server: Server, names: Sequence[str]) -> Gathered:
     """Ask for names as they are given; how large each is shows only in the answer."""
-    found, missing, cut = [], [], []
     wanted = list(dict.fromkeys(names))
-    for name in wanted[:_MOST_NAMES]:
-        first = server.weight(name, 1)
-        if first is None or not first.size:
-            missing.append(name)
-            continue
-        rows = max(MOST_VALUES // first.size, 1)
-        values = server.weight(name, rows + 1)
+    seen = Gathered(not_asked=wanted[_MOST_NAMES:])
+    for at, name in enumerate(wanted[:_MOST_NAMES]):
+        try:
+            first = server.weight(name, 1)
+            rows = max(MOST_VALUES // first.size, 1) if first is not None and first.size else 0
+            values = server.weight(name, rows + 1) if rows else None
+        except KeyboardInterrupt:
+            seen.not_asked, seen.interrupted = wanted[at:], True
+            break
         if values is None:
-            missing.append(name)
+            seen.missing.append(name)
             continue
         values = _one_replica(values)
-        whole = len(values) <= rows
-        found.append(Held(name, name, values[:rows], whole))
-        if not whole:
-            cut.append(name)
-    return found, [*_unseen(missing, cut, []), *_not_reached(wanted[_MOST_NAMES:])]
+        seen.found.append(Held(name, name, values[:rows], whole=len(values) <= rows))
+    return seen
 
 
 def _one_replica(values: Floats) -> Floats:
     return values[0] if values.ndim == 3 else values
 
 
-def _by_file(
-    server: Server, weights: Sequence[LogicalWeight], ranks: int
-) -> tuple[list[Held], list[str]]:
+def _by_file(server: Server, weights: Sequence[LogicalWeight], ranks: int) -> Gathered:
     """Ask for what a checkpoint names, joined as the engine joins it, and give each tensor its own rows."""
     from tqdm import tqdm
 
-    found: list[Held] = []
-    missing: list[str] = []
-    large: list[str] = []
-    cut: list[str] = []
-    odd: list[str] = []
     asks = list(_asks(weights))
-    for asked, members in tqdm(asks[:_MOST_NAMES], unit=" tensors", disable=None, leave=False):
-        shapes = [matrix_shape(member.shape) for member in members]
+    seen = Gathered(not_asked=[name for name, _ in asks[_MOST_NAMES:]])
+    bar = tqdm(asks[:_MOST_NAMES], unit=" tensors", disable=None, leave=False)
+    for at, (asked, members) in enumerate(bar):
         names = [member.name for member in members]
-        total = sum(rows for rows, _ in shapes)
-        if total * shapes[0][1] > MOST_ELEMENTS:
-            large += names
+        sides = [matrix_shape(member.shape) for member in members]
+        total = sum(rows for rows, _ in sides)
+        if total * sides[0][1] > MOST_ELEMENTS:
+            seen.large += names
             continue
-        values = server.weight(asked, total + 1 + 64 * ranks)
+        try:
+            values = server.weight(asked, total + 1 + _PADDING * ranks)
+        except KeyboardInterrupt:
+            seen.not_asked, seen.interrupted = [name for name, _ in asks[at:]], True
+            break
         if values is None:
-            missing += names
+            seen.missing += names
             continue
         parts = _split(_one_replica(values), [m.shape for m in members], ranks)
         if parts is None:
-            odd += names
+            seen.odd += names
             continue
         for member, part in zip(members, parts, strict=True):
-            whole = part.shape == member.shape
-            found.append(Held(member.name, asked, part, whole))
-            if not whole:
-                cut.append(member.name)
-    notes = [*_unseen(missing, cut, large), *_not_reached([name for name, _ in asks[_MOST_NAMES:]])]
-    if odd:
-        notes.append(
-            f"{plural(len(odd), 'tensor')} came in a shape that does not tell how it was cut, first "
-            f"{shorten(odd[0])}: not compared"
-        )
-    return found, notes
+            seen.found.append(Held(member.name, asked, part, whole=part.shape == member.shape))
+    return seen
 
 
 def _asks(weights: Sequence[LogicalWeight]) -> Iterator[tuple[str, list[LogicalWeight]]]:
@@ -326,7 +349,7 @@ def _split(values: Floats, shapes: Sequence[tuple[int, ...]], ranks: int) -> lis
         return None
     rows = [shape[0] for shape in shapes]
     total = sum(rows)
-    if len(values) == total or (len(rows) == 1 and total < len(values) <= total + 64 * ranks):
+    if len(values) == total or (len(rows) == 1 and total < len(values) <= total + _PADDING * ranks):
         ends = np.cumsum(rows)
     elif ranks > 1 and len(values) * ranks == total and not any(r % ranks for r in rows):
         ends = np.cumsum([r // ranks for r in rows])
@@ -335,51 +358,29 @@ def _split(values: Floats, shapes: Sequence[tuple[int, ...]], ranks: int) -> lis
     return np.split(values[: ends[-1]], ends[:-1])
 
 
-def _unseen(missing: Sequence[str], cut: Sequence[str], large: Sequence[str]) -> list[str]:
-    notes = []
-    for names, why in (
-        (missing, "not answered: the server has no parameter of that name, or does not offer it"),
-        (cut, "seen in part: the first rows, or this rank's shard"),
-        (large, f"not asked for: more than {MOST_ELEMENTS:,} values each would stall the server"),
-    ):
-        if names:
-            few = ", ".join(shorten(name, 70) for name in names[:3])
-            more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
-            notes.append(f"{plural(len(names), 'tensor')} {why} ({few}{more})")
-    return notes
-
-
-def _not_reached(names: Sequence[str]) -> list[str]:
-    if not names:
-        return []
-    return [
-        f"{plural(len(names), 'tensor')} not asked for, first {shorten(names[0])}: ask by name for those"
-    ]
-
-
-def _judged(address: str, found: Sequence[Held], notes: Sequence[str]) -> WeightScan:
+def _judged(address: str, gathered: Gathered, whose: Sequence[str]) -> WeightScan:
     """Judge what was answered, by the way that files are: through a temporary one."""
     from workbench.weights.scan import scan_weights
 
-    if not found:
+    if not gathered.found:
         raise WorkbenchError(
             f"{address} gave no weight",
-            why="; ".join(notes[-2:]),
+            why="; ".join(gathered.notes()),
             next_step="Give the engine's own names; only some model classes offer their weights (Llama).",
         )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "held.safetensors"
         with path.open("wb") as file:
-            size = write_held(found, file)
+            size = write_held(gathered.found, file)
         scan = scan_weights(path)
     pairs = [pair_of(tensor.to_dict()) for tensor in scan.tensors]
     return WeightScan.build(
         address,
         pairs,
         kind="server",
-        notes=tuple(notes),
+        notes=(*whose, *gathered.notes()),
         bytes_read=size,
-        interrupted=scan.interrupted,
+        interrupted=scan.interrupted or gathered.interrupted,
     )
 
 
