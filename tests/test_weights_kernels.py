@@ -305,3 +305,17 @@ def test_cells_cover_the_line(kind: str) -> None:
     np.testing.assert_array_equal(cells.upper[:-1][~zero], cells.lower[1:][~zero])
     codes = 256 if kind.startswith("F8") else 1 << 16
     assert len(cells.order) + len(cells.nan) + len(cells.inf) == codes
+
+
+def test_what_a_broken_file_left_is_not_counted_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "BLOCK", 1 << 10)
+    made = weights(tmp_path, {"w": torch.randn(64, 512).bfloat16()})
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-9000])
+    with pytest.raises(WorkbenchError, match="shorter"):
+        measure(made["w"])
+    (tmp_path / "other").mkdir()
+    found = measured(tmp_path / "other", torch.ones(8, 8).bfloat16())
+    assert (found.min, found.max, sum(found.bins[1] if found.bins else ())) == (1, 1, 64)

@@ -267,9 +267,12 @@ def take_piece(weight: LogicalWeight, reading: Reading, piece: int) -> Tally:
     width = reading.width
     first_row, rows = rows_of(spans, width)
     tally = Tally(kind_of(weight), width, first_row, rows, keep=reading.seen <= KEPT)
-    _SCRATCH.table[:] = 0
-    for first, end, at in spans:
-        tally.take(_read(weight, first, end), at)
+    try:
+        for first, end, at in spans:
+            tally.take(_read(weight, first, end), at)
+    except BaseException:
+        _SCRATCH.table[:] = 0  # what was counted belongs to nothing
+        raise
     return tally.settle()
 
 
@@ -355,5 +358,6 @@ def _digest(weight: LogicalWeight, tally: Tally) -> str:
     made = blake2b(digest_size=16)
     made.update(f"{list(weight.shape)} {weight.dtype} {weight.layout}".encode())
     made.update(np.array([tally.hashes[at] for at in sorted(tally.hashes)], np.uint64).tobytes())
-    made.update(tally.counts.tobytes())
+    counted = kernels.digest(tally.counts.view(np.uint64), kernels.KEYS, np.uint64(0))
+    made.update(int(counted).to_bytes(8, "little"))
     return made.hexdigest()
