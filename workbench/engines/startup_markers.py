@@ -272,7 +272,7 @@ ERRORS: tuple[Marker, ...] = (
     _error(
         "child_failed",
         r"Child process unexpectedly failed with an exit ?code[ =](?P<exit_code>-?\d+)\. pid=(?P<pid>\d+)",
-        "Child process unexpectedly failed", ">=0.4.3,<0.5",
+        "Child process unexpectedly failed", ">=0.4.3,<0.4.10",
     ),
     _error(
         "child_signal", r"Received sigquit from a child process", "Received sigquit from a child", ">=0.4.3"
