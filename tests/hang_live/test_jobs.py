@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,14 @@ def test_a_dead_rank_is_missing_and_the_waiting_are_not_to_blame(job: Job) -> No
     found = attach(job("dies", 4, 1), interval=1.5)
     assert (found.state, found.missing_ranks, found.odd_ranks) == ("dead_rank", (1,), ())
     assert found.phase == "dist_init"
+
+
+def test_a_rank_that_is_killed_between_two_snapshots_is_missing_with_its_signal(job: Job) -> None:
+    root = job("baton", 4, 0)
+    threading.Timer(1.0, os.kill, (ranks(root)[2], signal.SIGKILL)).start()
+    found = attach(root, interval=3)
+    assert (found.state, found.missing_ranks, found.odd_ranks) == ("dead_rank", (2,), ())
+    assert "-9" in found.to_text(200) or "SIGKILL" in found.to_text(200)
 
 
 def test_a_rank_that_compiles_is_slow_not_hung(job: Job) -> None:

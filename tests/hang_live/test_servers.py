@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -130,7 +131,15 @@ def test_an_unprivileged_user_without_stacks_still_gets_the_phase(server: Runnin
     assert "Run it with sudo" in text or "SYS_PTRACE" in text or "host as root" in text
 
 
-def test_a_killed_server_cannot_be_attached_to_but_its_log_is_read(server: Running) -> None:
+def test_a_killed_rank_is_dead_and_the_servers_log_is_read_when_all_is_over(
+    server: Running,
+) -> None:
+    pid = server.pids("sglang::scheduler_TP1")["sglang::scheduler_TP1"]
+    threading.Timer(1.0, os.kill, (pid, signal.SIGKILL)).start()
+    found = attach(server.pid, interval=3)
+    assert found.state in ("dead_rank", "crashed")
+    assert found.odd_ranks == ()
+    assert found.missing_ranks in ((1,), (0, 1))  # the server ends itself when it sees one dead
     server.kill()
     with pytest.raises(WorkbenchError, match="no process"):
         attach(server.pid)
