@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks import diff, headers, weights
+from benchmarks import diff, hang, headers, weights
 
 if __name__ == "__main__":
     headers.main([])
@@ -10,3 +10,5 @@ if __name__ == "__main__":
     diff.main()
     print()
     weights.main([])
+    print()
+    hang.main()

@@ -174,7 +174,7 @@ def parent_only() -> Scene:
     return Scene("made by hand", shots, version="0.5.14", arguments={"tp-size": "2"})
 
 
-def untitled_sibling() -> Scene:
+def untitled_sibling(arguments: dict[str, str]) -> Scene:
     """One rank has its title, the other is still called spawn_main: nobody is missing."""
     child = Process(
         1001,
@@ -187,7 +187,7 @@ def untitled_sibling() -> Scene:
         "_new_process_group_helper GroupCoordinator.__init__ initialize_model_parallel "
         f"ModelRunner.init_torch_distributed ModelRunner.initialize {INIT}"
     )
-    return scene([R(stack)], arguments={"tp-size": "2"}, extra=(child,), gpu=None)
+    return scene([R(stack)], arguments=arguments, extra=(child,), gpu=None)
 
 
 TRAPS = (
@@ -349,8 +349,16 @@ TRAPS = (
         rule="R6",
     ),
     Case(
+        "trap-untitled-of-unknown-size",
+        lambda: untitled_sibling({}),
+        "cannot_tell",
+        "dist_init",
+        "how many ranks there are is not known, but there is one more than was seen",
+        rule="R1",
+    ),
+    Case(
         "trap-untitled",
-        untitled_sibling,
+        lambda: untitled_sibling({"tp-size": "2"}),
         "cannot_tell",
         "dist_init",
         "a rank without a title yet is not missing",

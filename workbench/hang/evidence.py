@@ -17,7 +17,7 @@ PHASES: dict[str, str] = {
     "kv_pool": "allocating the KV pool",
     "draft_embed": "sharing the draft's embedding", "warmup": "warm-up and autotuning",
     "graph_prefill": "capturing prefill graphs", "graph_decode": "capturing decode graphs",
-    "graph_draft": "capturing draft graphs", "init_done": "the start-up done, not yet ready",
+    "graph_draft": "capturing draft graphs", "init_done": "the end of the start-up, not yet ready",
     "ready": "the event loop", "unknown": "an unknown phase",
 }  # fmt: skip
 MOST = 8

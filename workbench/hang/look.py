@@ -138,9 +138,7 @@ class Look:
     def complete(self) -> bool:
         """Whether a stack of every rank of the group was seen."""
         return (
-            not self.missing
-            and not self.not_collected
-            and not self.unnamed
+            not self.unnamed
             and len(self.alive) == self.expected
             and all(rank.seen or rank.stopped for rank in self.alive)
         )

@@ -182,7 +182,7 @@ def _one_gpu_busy(look: Look) -> bool:
 def _asleep(look: Look, phase: Phase) -> bool:
     """Every rank asleep over two looks, by /proc alone, in a phase of the start-up."""
     starting = phase not in ("ready", "unknown", "init_done")
-    whole = not look.not_collected and not look.missing and len(look.alive) == look.expected
+    whole = len(look.alive) == look.expected and not look.unnamed
     return starting and whole and look.frozen and all(rank.cpu is not None for rank in look.alive)
 
 
