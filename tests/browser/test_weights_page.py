@@ -222,6 +222,8 @@ def test_names_stay_text(pages: Path, open_page: Open) -> None:
     assert page.evaluate("window.owned") is None
     assert page.locator("main img").count() == 0
     assert "\u202e" not in page.inner_text("main")
+    assert page.inner_text(".wb-one .wb-about-name").startswith("</script><img src=x onerror=")
+    assert "{{0}}" not in page.inner_text("main")
     page.fill(".wb-filter", "=cmd")
     with page.expect_download() as download:
         page.click("text=CSV")

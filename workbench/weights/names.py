@@ -106,8 +106,10 @@ def places(names: Sequence[str]) -> Places:
             stack[group.at] = stacks.setdefault(before, len(stacks))
             layer[group.at] = group.index[:, 0]
             text = after.replace("{}", "*")
-        else:
+        elif group.index.shape[1]:
             text = group.template.replace("{}", "*")
+        else:  # a name without a number is itself, whatever braces are in it
+            text = names[group.at[0]]
         kind[group.at] = kinds.setdefault(text, len(kinds))
     return Places(tuple(stacks), tuple(kinds), stack, layer, kind)
 

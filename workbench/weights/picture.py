@@ -142,7 +142,7 @@ def _table(part: Part, order: Column, cell: Column, rows: int, details: int) -> 
     index: list[Any] = [[]] * len(at)
     templates = []
     for number, group in enumerate(group_names(names)):
-        templates.append(group.template)
+        templates.append(group.template if group.index.shape[1] else names[group.at[0]])
         template[group.at] = number
         for position, row in zip(group.at.tolist(), group.index.tolist(), strict=True):
             index[position] = row

@@ -153,6 +153,7 @@ class Tensors {
   name(row) {
     const literals = this.literals[this.table.template[row]];
     const index = this.table.index[row];
+    if (!index.length) return this.table.templates[this.table.template[row]];
     let name = literals[0];
     for (let at = 0; at < index.length; at++) name += index[at] + literals[at + 1];
     return name;
