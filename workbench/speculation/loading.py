@@ -174,7 +174,9 @@ def _settings(
         aux=int(facts.get("num_aux") or _joined(checkpoint, width)),
         aux_width=width,
         epsilon=float(epsilon),
-        rope=rope_of(config, turned, interleaved=latent is not None),
+        rope=rope_of(
+            config, turned, interleaved=bool(latent and config.get("rope_interleave", True))
+        ),
         scale=attention_scale(config, head_dim),
         norm_before_fc=flag("norm_before_fc"),
         fc_norm=flag("fc_norm") or flag("use_aux_norm"),

@@ -89,6 +89,8 @@ def run_freely(draft: Draft, driving: Driving, trace: TargetTrace) -> Replayed:
     with torch.no_grad():
         cache = extend(draft, driving, trace)
         now = Rounds.first(trace)
+        if not len(now):
+            raise _nothing()
         before, parts, columns = None, [], []
         while len(now):
             found = _next(draft, driving, trace, now, cache, before)
@@ -167,11 +169,7 @@ def _verified(
     import torch
 
     if not parts:
-        raise WorkbenchError(
-            "there are no rounds to replay",
-            why="no request was answered with more than one token",
-            next_step="Record longer answers.",
-        )
+        raise _nothing()
 
     def joined(values: list[Tensor]) -> Tensor:
         whole = torch.cat(values)
@@ -222,4 +220,12 @@ def _choices(trace: TargetTrace, rounds: Rounds, steps: int) -> tuple[Tensor, Te
     return (
         torch.where(inside, trace.choices.best[at], -1),
         torch.where(inside, trace.choices.margin[at], math.nan),
+    )
+
+
+def _nothing() -> WorkbenchError:
+    return WorkbenchError(
+        "there are no rounds to replay",
+        why="no request was answered with more than one token",
+        next_step="Record longer answers.",
     )
