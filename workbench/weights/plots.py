@@ -70,7 +70,9 @@ def _maps(
         raise WorkbenchError("there is nothing to draw", why="no tensor was read")
     heights = [max(len(grid.layers) * _line(grid), 0.35) for grid in found]
     wide = max(len(grid.labels) for grid in found)
-    size = (min(max(3.2 + 0.5 * wide, 6.4), 18), min(sum(heights) + 1.3 * len(found) + 0.5, 40))
+    # Labels stand at 45 degrees above each grid.
+    labels = sum(0.4 + 0.055 * max(map(len, grid.labels)) for grid in found)
+    size = (min(max(3.2 + 0.5 * wide, 6.4), 18), min(sum(heights) + labels + 0.8, 40))
     figure = _figure(size)
     axes = figure.subplots(len(found), 1, squeeze=False, height_ratios=heights)[:, 0]
     drawn = [cells(grid, state, tuple(words), numbers) for grid in found]
@@ -86,6 +88,8 @@ def _maps(
         _draw(ax, grid, one.state, share)
     figure.suptitle(shorten(title, 100), fontsize=11, color=_INK, x=0.01, ha="left")
     present = [s for s in words if any(s in one.state for one in drawn)]
+    if numbers:  # colours are numbers then; what has a sign is still explained
+        present = [s for s in present if s not in (*_CALM, "changed")]
     _legend(figure, present, words)
     if numbers:
         _bar(figure, list(axes), mode, low, high)
