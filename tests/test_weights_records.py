@@ -155,6 +155,11 @@ def test_where_all_is_at_init_it_says_all() -> None:
         (pair("pooler.dense.weight", (64, 64), "at_init"), None, "weights.seldom_read"),
         (pair("embed_tokens.weight", (64, 64), verdict="invalid", nan=4096), None, "weights.filled_later"),
         (pair("embed_tokens.weight", (64, 64), verdict="invalid", nan=4), False, "weights.invalid"),
+        (
+            pair("model.embed_tokens.weight", (64, 64), verdict="invalid", nan=4096),
+            False,
+            "weights.invalid",
+        ),
         (pair("a.norm.weight", (64,), "ones"), True, "weights.norms_at_one"),
         (pair("a.bias", (64,), verdict="at_init", family="zeros"), True, "weights.biases_at_zero"),
         (pair("a.bias", (64,), verdict="undecided"), True, ""),
@@ -184,6 +189,12 @@ def test_an_interrupted_scan_is_no_all_clear_but_keeps_what_it_found() -> None:
     bad = scan(pair("x.weight", (64, 64), "at_init"), pair("y.weight", (9, 9)), interrupted=True)
     assert bad.ok is False
     assert "weights.interrupted" in codes(bad)
+
+
+def test_what_a_file_may_leave_to_the_engine_is_broken_in_the_engine() -> None:
+    made = pair("embed_tokens.weight", (64, 64), verdict="invalid", nan=4096)
+    assert scan(made, pair("x.weight", (64, 64))).ok is None
+    assert scan(made, pair("x.weight", (64, 64)), kind="server").ok is False
 
 
 def test_a_server_is_told_other_next_steps() -> None:

@@ -21,8 +21,8 @@ _BUFFER = re.compile(
 )
 # A head that many models carry and most uses of them never read.
 _SELDOM_READ = re.compile(r"(^|\.)(pooler|seq_relationship|nsp)\.")
-# What speculators leaves as NaN until the verifier's own weights are put there.
-_FILLED_LATER = re.compile(r"(^|\.)(embed_tokens|verifier_lm_head|verifier_norm)\.weight$")
+# What speculators leaves as NaN until the verifier's own weights are put there; a target's has a longer name.
+_FILLED_LATER = re.compile(r"(draft_model\.)?(embed_tokens|verifier_lm_head|verifier_norm)\.weight")
 
 _ORDER = (
     "embed", "wte", "hidden_norm", "input_layernorm", "ln_1", "q_a", "q_b", "kv_a", "kv_b", "qkv",
@@ -48,7 +48,7 @@ def is_seldom_read(name: str) -> bool:
 
 def is_filled_later(name: str) -> bool:
     """Say whether a draft's file may hold NaN there, because the engine takes the target's own."""
-    return bool(_FILLED_LATER.search(name))
+    return bool(_FILLED_LATER.fullmatch(name))
 
 
 @dataclasses.dataclass(frozen=True)
