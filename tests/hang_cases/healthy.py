@@ -114,6 +114,20 @@ HEALTHY = (
         rule="R2",
     ),
     Case(
+        "slow-by-its-stack",
+        lambda: scene(
+            [
+                R(f"synchronize LlamaForCausalLM.forward {CAPTURE}", then=CAPTURE, cpu=0.02),
+                *(R(f"barrier GroupCoordinator.barrier {CAPTURE}") for _ in range(3)),
+            ],
+            log=started(4, "decode"),
+        ),
+        "slow",
+        "graph_decode",
+        "hardly any CPU time, but the stack is another one",
+        rule="R2",
+    ),
+    Case(
         "gated-launch",
         lambda: scene(
             [R(GATED) for _ in range(2)],

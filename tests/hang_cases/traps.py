@@ -33,9 +33,8 @@ WATCHDOG = thread(
 )
 
 
-def replicas(first: str, second: str, cpu: float = 0.01) -> Scene:
-    """Two data-parallel replicas of two ranks each, under one controller."""
-    stacks = [first, first, second, second]
+def replicas(*stacks: str, cpu: float = 0.01) -> Scene:
+    """Two data-parallel replicas of two ranks each, under one controller: each numbers its own ranks."""
     whole = scene(
         [R(stack, cpu=cpu) for stack in stacks], arguments={"tp-size": "2", "dp-size": "2"}, log=()
     )
@@ -44,7 +43,7 @@ def replicas(first: str, second: str, cpu: float = 0.01) -> Scene:
         found = tuple(
             dataclasses.replace(
                 p,
-                rank=Rank(i, dp=i // 2, tp=i % 2),
+                rank=Rank(i % 2, dp=i // 2, tp=i % 2),
                 title=f"sglang::scheduler_DP{i // 2}_TP{i % 2}",
                 parent=950,
             )
@@ -307,14 +306,32 @@ TRAPS = (
     ),
     Case(
         "trap-dp-controller",
-        lambda: replicas(IDLE_0, WAITS),
+        lambda: replicas(IDLE_0, IDLE_0, WAITS, WAITS),
         "hung",
         "graph_decode",
         "replica 1 is hung, replica 0 is another group; all alike in it",
     ),
     Case(
+        "trap-dp-one-behind",
+        lambda: replicas(WAITS, FORWARD, WAITS, WAITS),
+        "hung",
+        "graph_decode",
+        "rank 1 of replica 0 is behind; replica 1 has no odd rank, and its ranks are 2 and 3",
+        odd=(1,),
+        rule="R6",
+    ),
+    Case(
+        "trap-dp-second-replica",
+        lambda: replicas(IDLE_0, IDLE_0, FORWARD, WAITS),
+        "hung",
+        "graph_decode",
+        "rank 0 of replica 1 is number 2 of the launch",
+        odd=(2,),
+        rule="R6",
+    ),
+    Case(
         "trap-dp-healthy",
-        lambda: replicas(IDLE_0, IDLE_N, cpu=0.7),
+        lambda: replicas(IDLE_0, IDLE_N, IDLE_0, IDLE_N, cpu=0.7),
         "idle",
         "ready",
         "two replicas, both well",

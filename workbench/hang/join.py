@@ -160,7 +160,7 @@ def _ranks(scene: Scene, size: int, exits: Mapping[int, int]) -> dict[int, _Seen
     found: dict[int, _Seen] = {}
     shared = Counter(
         (p.rank.world, p.rank.dp)
-        for snapshot in scene.snapshots[:1]
+        for snapshot in scene.snapshots
         for p in snapshot.processes
         if p.rank is not None
     )

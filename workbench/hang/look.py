@@ -145,8 +145,11 @@ class Look:
 
     @property
     def twice(self) -> bool:
-        """Whether every living rank was looked at twice."""
-        return self.snapshots > 1 and all(rank.looks > 1 for rank in self.alive)
+        """Whether every living rank was looked at twice; one with a stack, at its stack."""
+        return self.snapshots > 1 and all(
+            rank.looks > 1 and (rank.same_stack is not None or not rank.seen or rank.stopped)
+            for rank in self.alive
+        )
 
     @property
     def frozen(self) -> bool:
