@@ -101,6 +101,10 @@ def speaking_for(look: Look, phase: Phase, rule: Rule) -> tuple[str, ...]:
         said.append(_gone(look))
     said += _standing(look)
     said += _devices(look)
+    if look.behind:
+        said.append(
+            f"NCCL's own counts (RAS): ranks {words.spans(look.behind)} launched fewer collectives"
+        )
     said += _log(look, phase)
     if look.port_open is not None:
         said.append("the port answers" if look.port_open else "the port is closed")

@@ -92,6 +92,12 @@ STEPS: Mapping[str, Step] = {
         wrong="the main thread then stands in the forward itself: its frame names the operation",
         cost="one start; throughput is lower",
     ),
+    "no_hooks": Step(
+        without="--forward-hooks",
+        sets=("forward-hooks", "*"),
+        right="requests are answered: a forward hook of the launch does not return on one rank",
+        wrong="the same rank stands still without the hooks: they only showed where",
+    ),
     "skip_warmup": Step(
         spellings=("--skip-server-warmup",),
         sets=("skip-server-warmup", "true"),

@@ -310,7 +310,7 @@ RULES: tuple[Rule, ...] = (
          and all(rank.phase == "ready" for rank in k.alive),
          "the start-up is done, and a batch does not end",
          "a rank does not come out of its forward, or of the scheduling around it",
-         ("overlap_off", "custom_all_reduce_off", "skip_warmup"), accuses=True),
+         ("no_hooks", "overlap_off", "custom_all_reduce_off", "skip_warmup"), accuses=True),
     Rule("R17", "hung", lambda k, p: _frozen(k) and p == "unknown" and len(k.alive) > 1
          and _some(k, "HOST_COLL", "STORE"),
          "ranks wait in a collective outside any phase of SGLang that is known",
