@@ -26,9 +26,10 @@ _ORTHOGONAL, _ORTHOGONAL_ROUNDED = 0.002, 0.08
 
 _KURTOSIS_OF_A_BASIS = 1.0
 
-# Coherent relative change that is seen with 95 %, in units of (m n)^(-1/4) (docs/weights.md, power curve).
-POWER = 1.8
-POWER_ROUNDED = 1.9
+# Coherent relative change that is seen with 95 %: (m n)^(-1/4) (1 + 4.9 (m n)^(-1/6)). The limit is
+# theory, the way beyond it follows from the edge's width, and 4.9 is measured
+# (docs/weights.md, power curve; the same in formats of 16, 8 and 4 bits).
+_BEYOND = 4.9
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -114,6 +115,13 @@ def evidence(seen: Spectrum, rounded: bool, whole: bool = True) -> Evidence:
     return Evidence("none", f"gram z = {seen.gram:.1f}, largest singular value z = {seen.edge:.1f}")
 
 
+def visible_change(rows: int, columns: int) -> float:
+    """Return the relative size of a change of rank one that is seen with 95 % in so many rows and columns."""
+    size = float(rows * columns)
+    change: float = size**-0.25 * (1 + _BEYOND * size ** (-1 / 6))
+    return min(change, 1.0)
+
+
 def power(seen: Spectrum, measure: Measure, orthogonal: bool) -> tuple[float | None, str]:
     """Return the smallest relative change that would have been seen with 95 %, and the same in words.
 
@@ -122,8 +130,7 @@ def power(seen: Spectrum, measure: Measure, orthogonal: bool) -> tuple[float | N
     """
     if seen.rows * seen.columns == 0:
         return None, ""
-    factor = POWER_ROUNDED if is_rounded(measure) else POWER
-    size = min(factor * (seen.rows * seen.columns) ** -0.25, 1.0)
+    size = visible_change(seen.rows, seen.columns)
     if orthogonal:
         size = (_ORTHOGONAL_ROUNDED if is_rounded(measure) else _ORTHOGONAL) ** 0.5
         return (
