@@ -32,7 +32,7 @@ LAWS = (NORMAL, UNIFORM, TRUNCATED, TRUNCATED_3)
 class Fit:
     """The law that the values follow best.
 
-    ``kurtosis_z`` and ``ks`` are the distances to it; ``fits`` whether either test lets it pass.
+    ``kurtosis_z`` and ``ks`` are the distances to it; ``fits`` whether both let it pass.
     """
 
     law: Law
@@ -40,10 +40,16 @@ class Fit:
     ks: float | None
     fits: bool
 
+    @property
+    def is_far(self) -> bool:
+        """Whether no init gives such values, rather than hardly any."""
+        return not self.fits and abs(self.kurtosis_z) > _FAR_KURTOSIS_Z
+
 
 # What the rounding of a format does to the kurtosis of an init, at most (benchmarks/weights_accuracy).
 _ROUNDING, _ROUNDING_8_BITS, _ROUNDING_4_BITS = 0.02, 0.06, 0.3
-_KURTOSIS_Z = 6.0
+# An init stays below the first; a value beyond the second is of no init.
+_KURTOSIS_Z, _FAR_KURTOSIS_Z = 4.0, 6.5
 _KS = 2.2
 
 
@@ -74,10 +80,12 @@ def fit(measure: Measure) -> Fit:
         return Fit(best, far(best), None, abs(far(best)) < _KURTOSIS_Z)
     by_ks = min(zip(LAWS, measure.ks, strict=False), key=lambda pair: pair[1])
     limit = _KS + measure.rank_error * math.sqrt(count)
-    if by_ks[1] < limit:
+    if by_ks[1] < limit and abs(far(by_ks[0])) < _KURTOSIS_Z:
         return Fit(by_ks[0], far(by_ks[0]), by_ks[1], True)
+    # The distances are to the first three laws only.
     best = min(LAWS, key=lambda law: abs(far(law)))
-    return Fit(best, far(best), by_ks[1], abs(far(best)) < _KURTOSIS_Z)
+    fits = best is TRUNCATED_3 and abs(far(best)) < _KURTOSIS_Z
+    return Fit(best, far(best), by_ks[1], fits)
 
 
 def formulas(

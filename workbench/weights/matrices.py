@@ -130,15 +130,15 @@ def _conclude(measure: Measure, found: Evidence, law: Fit) -> tuple[Verdict, Fam
         return "at_init", "orthogonal", text
     far = f"kurtosis {measure.kurtosis:.2f}, z = {law.kurtosis_z:.0f} to the nearest"
     if min(m, n) < SMALLEST_SIDE or m * n < SMALLEST_SIZE:
-        if not law.fits:
+        if law.is_far:
             return "trained", "", f"its values follow no law that inits are drawn from ({far})"
         text = f"too small to tell: {m:,} × {n:,} values without structure do not prove that there is none"
         return "undecided", "", text
     if found.verdict == "undecided":
         return "undecided", "", f"faint structure, of which an init may have as much: {found.text}"
     if not law.fits:
-        text = f"no structure between its entries ({found.text}), yet they follow no law of an init ({far})"
-        return "undecided", "", text
+        text = f"no structure between its entries ({found.text})"
+        return "undecided", "", f"{text}, yet they hardly follow the law of an init ({far})"
     text = (
         f"indistinguishable from i.i.d. {law.law.text} entries, σ = {measure.std:.4g}: {found.text}"
     )

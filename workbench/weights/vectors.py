@@ -59,7 +59,7 @@ def judge_vector(measure: Measure, fan_in: int | None) -> Judgement:
             power_text="a vector has no spectrum: changes that keep its law and bounds could not be seen",
             statistics=statistics,
         )
-    if not law.fits:
+    if law.is_far:
         text = (
             f"its values follow no law that inits are drawn from (kurtosis {measure.kurtosis:.2f})"
         )
