@@ -58,13 +58,21 @@ class Expected:
 
     @classmethod
     def of_run(cls, run: Run) -> Self:
-        """Return what a healthy recorded run reached; its last rounds, cut by the length, count as cut."""
-        emitted = np.array([n for request in run.requests for n in request.emitted])
+        """Return what a healthy recorded run reached, but for its last rounds, which the length may cut."""
+        steps = run.launch.steps
+        emitted = np.array(
+            [
+                n
+                for request in run.requests
+                for n, known in zip(request.emitted, request.starts, strict=True)
+                if len(request.text) - known > steps
+            ]
+        )
         if not len(emitted):
             raise WorkbenchError(
                 f"{run.source} has no round", next_step="Give a run with speculation on."
             )
-        profile = [(emitted > k).mean() for k in range(1, run.launch.steps + 1)]
+        profile = [(emitted > k).mean() for k in range(1, steps + 1)]
         return cls(
             float(emitted.mean()), tuple(map(float, profile)), f"the run {run.source}", "rounds"
         )

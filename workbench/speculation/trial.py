@@ -70,6 +70,7 @@ class Trial:
         draft: Any,
         *,
         requests: int | None = None,
+        memory: Mapping[str, Tensor] | None = None,
         expected: Expected | None = None,
         others: Mapping[str, Target] | None = None,
         device: str = "cpu",
@@ -84,17 +85,20 @@ class Trial:
             Paths, checkpoints, or a loaded `Target`.
         requests
             Only the first so many.
+        memory
+            Tensors captured in the running engine, where the run's own folder has none.
         """
         run = run if isinstance(run, Run) else read_run(run)
         run = run if requests is None else run.some(requests)
         target = target_of(target, numerics_of(run.launch), device)
-        memory = read_tensors(run.source, "memory") if os.path.isdir(run.source) else {}
+        if memory is None:
+            memory = read_tensors(run.source, "memory") if os.path.isdir(run.source) else {}
         checkpoint = checkpoint_of(draft)
         loaded, driving = as_launched(run.launch, checkpoint, target, memory=memory, device=device)
         trace = target.trace(run.texts, run.prompts, keep=None, starts=run.starts)
         return cls(
             target, trace, checkpoint, run.launch, loaded, driving, run.starts, run.emitted,
-            memory, expected, dict(others or {}), run.notes,
+            dict(memory), expected, dict(others or {}), run.notes,
         )  # fmt: skip
 
     @classmethod

@@ -1,0 +1,218 @@
+"""Turn every switch alone on the same evidence, look closer at the best, and pairs where none is enough."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from workbench.speculation.ablations import Ablations
+from workbench.speculation.causes import ENOUGH, Scene, Tried, judge, needs_pairs
+from workbench.speculation.lifts import Reference
+from workbench.speculation.measuring import Measured, State, measure
+from workbench.speculation.static_checks import Hint, check
+from workbench.speculation.switches import Switch, base, catalogue, turned
+from workbench.speculation.switches_weights import by_names
+from workbench.speculation.texts import look
+from workbench.speculation.trial import Trial
+
+FIRST_LOOK = 32  # requests that every switch is tried on
+_PAIR_LOOK = 12  # requests that pairs are tried on
+_CLOSER = 5  # switches of different facts that are then tried on all requests
+_FIRSTS = 5  # switches that a second one is tried beside
+
+
+def ablate(trial: Trial, *, pairs: bool = True, requests: int = FIRST_LOOK) -> Ablations:
+    """Change one thing at a time, and see how much of the lost acceptance each change restores.
+
+    The target is not run again: every change reads the one trace of the trial.
+
+    Parameters
+    ----------
+    trial
+        Draft, target's trace and launch; ``expected`` says what acceptance should be.
+    pairs
+        Whether to try two changes together where none alone is enough.
+    requests
+        How many requests the first look at every switch takes; the best are then replayed on all.
+
+    Returns
+    -------
+    Ablations
+        All changes with what they restore, and the verdict. Interrupted, it holds what was done.
+    """
+    return _Bench(trial, requests).run(pairs)
+
+
+class _Bench:
+    """One run of all ablations."""
+
+    def __init__(self, trial: Trial, requests: int) -> None:
+        self.texts = look(trial.trace)
+        kept = self.texts.kept
+        whole = not self.texts.looping or self.texts.refused or not kept
+        self.trial = trial if whole else trial.some(kept)
+        self.counted = trial.expected.counted if trial.expected else "rounds"
+        self.few = self.trial.some(_spread(len(self.trial.trace), requests))
+        self.hints: tuple[Hint, ...] = check(trial)
+        self.singles: list[Tried] = []
+        self.pairs: list[Tried] = []
+        self.idle: list[str] = []
+        self.notes: list[str] = []
+        self._switches: dict[int, list[Switch]] = {}
+
+    def run(self, pairs: bool) -> Ablations:
+        trial = self.trial
+        if self.texts.refused:
+            nothing = measure(base(self.few), self.counted)
+            return self._result(Reference(nothing, trial.expected), base(self.few))
+        served = self._measure(base(trial))
+        reference = Reference(served, trial.expected)
+        try:
+            self._look(reference)
+            self._confirm(reference)
+            if pairs and needs_pairs(self._scene(reference)):
+                self._search(reference)
+        except KeyboardInterrupt:
+            self.notes.append("interrupted: not every change was tried")
+        return self._result(reference, base(trial))
+
+    def _measure(self, state: State) -> Measured:
+        return measure(state, self.counted)
+
+    def _of(self, trial: Trial) -> list[Switch]:
+        """Return the switches for a trial; those of other targets and texts hold traces of its requests."""
+        if id(trial) not in self._switches:
+            self._switches[id(trial)] = catalogue(trial, self.texts)
+        return self._switches[id(trial)]
+
+    def _look(self, whole: Reference) -> None:
+        """Try every switch on some requests."""
+        start = base(self.few)
+        kept, self.idle = turned(self._of(self.few), start)
+        confirmed = len(self.few.trace) == len(self.trial.trace)
+        served = whole.served if confirmed else self._measure(start)
+        reference = Reference(served, self.trial.expected)
+        for switch, state in _shown(kept, "ablations"):
+            found = self._measure(state)
+            self.singles.append(Tried((switch,), found, reference, confirmed))
+
+    def _confirm(self, reference: Reference) -> None:
+        """Try the best switch of the best facts on all requests, and those that something speaks for."""
+        suspected = {hint.fact for hint in self.hints}
+        order = sorted(self.singles, key=lambda t: -t.measured.accept_length)
+        chosen: list[Tried] = []
+        for one in order:
+            known = sum(one.facts == other.facts for other in chosen)
+            lift = one.lift
+            promising = lift.restored_interval is not None and lift.restored_interval[1] >= ENOUGH
+            first = not known and (len(chosen) < _CLOSER or one.facts & suspected)
+            if first or (promising and known < 3):
+                chosen.append(one)
+        for one in _shown(chosen, "closer"):
+            if not one.confirmed:
+                at = self.singles.index(one)
+                self.singles[at] = self._on_all(one.switches, reference)
+
+    def _on_all(self, switches: Sequence[Switch], reference: Reference) -> Tried:
+        state = base(self.trial)
+        named = {switch.name: switch for switch in self._of(self.trial)}
+        for switch in switches:
+            state = named[switch.name].apply(state)
+        return Tried(tuple(switches), self._measure(state), reference, True)
+
+    def _search(self, reference: Reference) -> None:
+        """Add a second switch to the best first ones; the best pairs are then tried on all requests."""
+        trial = self.trial.some(_spread(len(self.trial.trace), _PAIR_LOOK))
+        start = base(trial)
+        served = Reference(measure(start, "places"), self.trial.expected)
+        switches = self._of(trial)
+        named = {switch.name: switch for switch in switches}
+        found: dict[frozenset[str], Tried] = {}
+        for first in _shown(self._firsts(), "pairs"):
+            one = named[first.name]
+            middle = one.apply(start)
+            others = [s for s in switches if s.fact != one.fact]
+            for second, state in turned(others, middle, start)[0]:
+                names = frozenset((one.name, second.name))
+                if names not in found:
+                    tried = Tried((one, second), measure(state, "places"), served, False)
+                    found[names] = tried
+            if any(self._enough(t, served) for t in found.values()):
+                break
+        best = sorted(found.values(), key=lambda t: -t.measured.accept_length)
+        chosen: dict[frozenset[str], Tried] = {}
+        for pair in best:
+            chosen.setdefault(pair.facts, pair)
+        closer = list(chosen.values())[:3]
+        self.pairs = [self._on_all(t.switches, reference) for t in _shown(closer, "closer")]
+        self._singles_of(self.pairs[:1], reference)
+
+    def _singles_of(self, pairs: Iterable[Tried], reference: Reference) -> None:
+        """Try on all requests what the best pair is made of."""
+        for switch in (s for pair in pairs for s in pair.switches):
+            for at, one in enumerate(self.singles):
+                if one.switches[0].name == switch.name and not one.confirmed:
+                    self.singles[at] = self._on_all(one.switches, reference)
+
+    def _enough(self, one: Tried, served: Reference) -> bool:
+        expected = self.trial.expected
+        assert expected is not None
+        lost = expected.accept_length - served.served.accept_length
+        gained = one.measured.accept_length - served.served.accept_length
+        return gained >= ENOUGH * lost
+
+    def _firsts(self) -> list[Switch]:
+        """Return switches to begin with: those that something speaks for, then the best by two signs."""
+        suspected = {hint.fact for hint in self.hints if hint.fact}
+        by_length = sorted(self.singles, key=lambda t: -t.measured.accept_length)
+        by_rank = sorted(self.singles, key=lambda t: -t.measured.reciprocal)
+        hinted = [t for t in by_length if t.facts & suspected]
+        best: dict[frozenset[str], Switch] = {}
+        ranked = [t for pair in zip(by_length, by_rank, strict=True) for t in pair]
+        for one in [*hinted, *ranked]:
+            best.setdefault(one.facts, one.switches[0])
+        return list(best.values())[:_FIRSTS]
+
+    def _scene(self, reference: Reference) -> Scene:
+        trial = self.trial
+        agreement = replayed = None
+        if trial.emitted is not None:
+            agreement = float(trial.replayed.agrees().mean())
+            replayed = trial.replayed.accept_length
+        held = set(by_names(trial))
+        unknown = trial.draft.filled
+        return Scene(
+            reference, self.singles, self.pairs, self.hints, self.texts,
+            absent=tuple(name for name in unknown if name not in held), unknown=unknown,
+            observed=trial.observed, agreement=agreement, replayed=replayed,
+        )  # fmt: skip
+
+    def _result(self, reference: Reference, start: State) -> Ablations:
+        scene = self._scene(reference)
+        notes = [*self.trial.notes, *self.trial.draft.notes, *self.notes]
+        if self.texts.looping and not self.texts.refused:
+            notes.append(f"{len(self.texts.looping)} answers that repeat themselves are left out")
+        if self.counted == "places":
+            notes.append(
+                "counted from every place of the answers, as the trainer's metrics are; an engine's own "
+                "rounds begin at the harder places and accept less"
+            )  # fmt: skip
+        return Ablations.build(
+            scene, judge(scene), start, counted=self.counted, idle=tuple(self.idle),
+            source=self.trial.checkpoint.source, engine=self.trial.launch.engine, notes=tuple(notes),
+        )  # fmt: skip
+
+
+def _spread(count: int, wanted: int) -> list[int]:
+    """Return `wanted` of `count` rows, evenly spread."""
+    if count <= wanted:
+        return list(range(count))
+    return sorted({round(k * (count - 1) / (wanted - 1)) for k in range(wanted)})
+
+
+def _shown(items: Sequence[Any], what: str) -> Iterator[Any]:
+    """Yield items with a progress bar where somebody watches."""
+    from tqdm import tqdm
+
+    yield from tqdm(items, desc=what, leave=False, disable=not sys.stderr.isatty())
