@@ -247,9 +247,12 @@ def read_hidden(folder: str | os.PathLike[str]) -> list[Hidden]:
             rows += part if part and isinstance(part[0], list) else [part]
         prompt = _ids(line.get("input_ids"), folder)
         tokens = prompt + _ids(answer.get("output_ids"), folder)
-        out.append(
-            Hidden(str(line.get("prompt", len(out))), tokens, len(prompt), torch.tensor(rows))
-        )
+        found = torch.tensor(rows, dtype=torch.float32)
+        # Numbers of bfloat16 that were written with fewer digits are put back.
+        nearest = found.bfloat16().float()
+        if found.numel() and bool(((nearest - found).abs() <= 1e-5 * found.abs()).all()):
+            found = nearest
+        out.append(Hidden(str(line.get("prompt", len(out))), tokens, len(prompt), found))
     return out
 
 
