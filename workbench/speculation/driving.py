@@ -13,12 +13,6 @@ from workbench.errors import WorkbenchError
 
 Extend = Literal["prefix", "block", "accepted"]
 
-# Target classes whose explicit layer ids SGLang takes for outputs: id k is the input of layer k + 1.
-_OUTPUTS = (
-    "llama", "llama4", "qwen2", "qwen2_moe", "qwen2_5_vl", "qwen3", "qwen3_moe", "qwen3_vl", "qwen3_next",
-    "minimax", "minimax_m2", "longcat", "bailing", "gemma3", "gemma4", "apertus", "exaone_moe", "mllama",
-)  # fmt: skip
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Driving:
@@ -138,6 +132,7 @@ def driving_of(
         return base
     if not chosen.version:
         return base.replaced(moved=False)
+    # Read in 0.5.8, 0.5.11, 0.5.12, 0.5.14 and 0.5.23: of the releases between, the change may lie in either.
     version = Version(Version(chosen.version).public)
     extend: Extend = "prefix"
     if backend == "triton" and version < Version("0.5.13"):
