@@ -42,7 +42,7 @@ def diagnose(scene: Scene) -> HangDiagnosis:
     worst = min(verdicts, key=lambda verdict: _WORST.index(verdict.rule.state))
     look, rule = worst.look, worst.rule
     waiting = _waiting(worst)
-    experiment = plan(rule.ladder, look, _words(worst, scene))
+    experiment = plan(_ladder(worst), look, _words(worst, scene))
     looks = [verdict.look for verdict in verdicts]
     ranks = tuple(seen for verdict in verdicts for seen in rows.rows_of(verdict))
     return HangDiagnosis(
@@ -141,6 +141,13 @@ def _confidence(look: Look, phase: Phase, rule: Rule, odd: Sequence[RankLook]) -
         )
     if rule.state in ("idle", "serving"):
         weaknesses += not (look.story.ready or look.port_open)
+        weaknesses += look.port_open is False
+        # An end or an exception from before the looks does not go with a server that is well.
+        fatal = [error for error in look.story.errors if error.fatal and error.zoned]
+        weaknesses += any(not look.later(error) for error in fatal)
+    if rule.state == "serving":
+        moved = any(rank.same_stack is False for rank in look.alive)
+        weaknesses += not (moved or look.progressed)
     if rule.state == "slow":
         weaknesses += 1 + (not any(rank.compilers for rank in look.alive) and not look.complete)
     if rule.state == "dead_rank":
@@ -167,6 +174,13 @@ def _numbers(ranks: Iterable[RankLook]) -> tuple[int, ...]:
     return tuple(sorted(rank.number for rank in ranks))
 
 
+def _ladder(verdict: Verdict) -> tuple[str, ...]:
+    """Return the steps of a verdict: what an exception in the log says is read before anything is changed."""
+    rule = verdict.rule
+    raised = rule.state in ("hung", "dead_rank", "crashed") and rule.code not in ("RT", "RF")
+    return ("read_exception", *rule.ladder) if raised else rule.ladder
+
+
 def _words(verdict: Verdict, scene: Scene) -> dict[str, str]:
     """Return what the experiments' texts name."""
     look, odd = verdict.look, verdict.odd
@@ -184,6 +198,10 @@ def _words(verdict: Verdict, scene: Scene) -> dict[str, str]:
         named["half"] = str(look.expected // 2)
     if len(odd) == 1:
         named |= _permuted(look, odd[0])
+    raised = evidence.raised(look)
+    if raised is not None:
+        named["exception"] = str(raised.line.number)
+        named["raised"] = f"rank {raised.rank}" if raised.rank is not None else "the server"
     stuck = [name for name in look.environment if name.startswith("SGLANG_TEST_STUCK_")]
     if stuck:
         named["stuck"] = stuck[0]

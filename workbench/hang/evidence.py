@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from workbench.errors import shorten
 from workbench.hang import waits, words
+from workbench.hang.join import BUSY_IO
 from workbench.hang.look import Look, RankLook
+from workbench.hang.phases import Said
 from workbench.hang.records import Phase, Scene
 from workbench.hang.rules import Rule, Verdict
 from workbench.result import Experiment, Finding, Severity
@@ -25,6 +27,8 @@ _TELLING = (
     "heartbeat", "collective_timeout", "load_barrier", "rank_died", "child_crashed", "out_of_memory", "xid",
     "nccl_error", "gloo_error", "cuda_error", "capture_failed", "warmup_failed", "exception", "fatal",
 )  # fmt: skip
+# States in which nothing is wrong with the ranks.
+WELL = ("idle", "serving")
 _SEVERITY: dict[str, Severity] = {
     "slow": "warning", "cannot_tell": "warning", "idle": "note", "serving": "note"
 }  # fmt: skip
@@ -68,7 +72,10 @@ def summary(look: Look, phase: Phase, rule: Rule, odd: Sequence[RankLook]) -> st
             f"dead rank {where}: {_gone(look)}; {words.spans(r.number for r in look.alive)} alive"
         )
     if rule.state == "crashed":
-        return f"crashed {where}: {rule.evidence}"
+        first = raised(look)
+        whose = f"{first.line.rank or 'the server'} raised" if first is not None else ""
+        said = f"{whose} {first.ended}" if first is not None and first.ended else rule.evidence
+        return f"crashed {where}: {shorten(said, 160)}"
     if rule.state in ("idle", "serving"):
         return f"{state}: {rule.evidence} ({count})"
     if rule.state == "slow":
@@ -82,7 +89,8 @@ def summary(look: Look, phase: Phase, rule: Rule, odd: Sequence[RankLook]) -> st
         others = [rank for rank in look.alive if rank not in odd]
         theirs = f"; {names(others)} wait{'s' if len(others) == 1 else ''}" if others else ""
         stopped = " (stopped, state T)" if all(rank.stopped for rank in odd) else ""
-        return f"{state} {where}: {names(odd)} stands apart{stopped}{theirs}"
+        stand = "stands" if len(odd) == 1 else "stand"
+        return f"{state} {where}: {names(odd)} {stand} apart{stopped}{theirs}"
     return f"{state} {where}: {rule.evidence}; no rank stands apart"
 
 
@@ -105,8 +113,8 @@ def speaking_for(look: Look, phase: Phase, rule: Rule) -> tuple[str, ...]:
         said.append(
             f"NCCL's own counts (RAS): ranks {words.spans(look.behind)} launched fewer collectives"
         )
-    said += _log(look, phase)
-    if look.port_open is not None:
+    said += _log(look, phase, rule)
+    if look.port_open is not None and (look.port_open or rule.state not in WELL):
         said.append("the port answers" if look.port_open else "the port is closed")
     if not any(rank.compilers for rank in look.alive) and rule.state == "hung":
         said.append("no compiler runs below any rank")
@@ -162,7 +170,7 @@ def words_of(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def _log(look: Look, phase: Phase) -> list[str]:
+def _log(look: Look, phase: Phase, rule: Rule) -> list[str]:
     story = look.story
     said = []
     if story.after and phase != "ready":
@@ -175,17 +183,39 @@ def _log(look: Look, phase: Phase) -> list[str]:
         said.append(f"last start-up line of each rank in the log: {'; '.join(told)}")
     if story.ready:
         said.append("the log says that the server was ready")
-    seen = set()
-    for error in story.errors:
-        if error.event.code in _TELLING and error.event.code not in seen:
-            seen.add(error.event.code)
-            said.append(f"log line {error.line.number}: {shorten(error.line.text, 160)}")
+    if look.progressed:
+        said.append("the log has a batch from between the looks, or later")
+    if rule.state not in WELL:
+        said += [_quoted(error) for error in _errors(look) if not look.later(error)]
     return said[:MOST]
+
+
+def _errors(look: Look) -> list[Said]:
+    """Return the first error line of each kind, apart for those from after the last look."""
+    found: dict[tuple[str, bool], Said] = {}
+    for error in look.story.errors:
+        if error.event.code in _TELLING:
+            found.setdefault((error.event.code, look.later(error)), error)
+    return list(found.values())
+
+
+def raised(look: Look) -> Said | None:
+    """Return the first exception in the log that was raised before the last look."""
+    return next((one for one in look.story.said("exception") if not look.later(one)), None)
+
+
+def _quoted(error: Said) -> str:
+    ended = f" … {shorten(error.ended, 120)}" if error.ended else ""
+    return f"log line {error.line.number}: {shorten(error.line.text, 160)}{ended}"
 
 
 def speaking_against(look: Look, rule: Rule, odd: Sequence[RankLook]) -> tuple[str, ...]:
     """Return what speaks against the verdict, or weakens it."""
     said = []
+    if rule.state in WELL:
+        said += [_quoted(error) for error in _errors(look) if not look.later(error)][:MOST]
+        if look.port_open is False:
+            said.append("the port is closed: whoever asks gets no answer, whatever the ranks do")
     if rule.state == "hung" and look.interval < 5.0:
         said.append(f"the snapshots are only {words.duration(look.interval)} apart")
     if not look.sure and len(look.alive) > 1:
@@ -197,11 +227,21 @@ def speaking_against(look: Look, rule: Rule, odd: Sequence[RankLook]) -> tuple[s
         said.append(
             f"{names(spinning)} uses CPU time: it spins in its wait, or works where no stack shows it"
         )
+    working = [rank for rank in look.alive if rank.moving and rank.wait != "IDLE"]
+    if rule.state == "slow" and working and all(_only_cpu(rank) for rank in working):
+        said.append(
+            f"{names(working)}: only CPU time moves, at one place in both looks: other threads may burn it"
+        )
     if odd and len(look.alive) == 2 and not odd[0].stopped:
         said.append(
             "with two ranks there is no majority: the one behind in program order is the suspect"
         )
     return tuple(said)
+
+
+def _only_cpu(rank: RankLook) -> bool:
+    """Whether nothing but CPU time says that a rank gets on."""
+    return bool(rank.same_stack) and not rank.compilers and (rank.io or 0.0) < BUSY_IO
 
 
 def overturning(look: Look, rule: Rule, odd: Sequence[RankLook]) -> tuple[str, ...]:
@@ -350,6 +390,22 @@ def notes(scene: Scene, verdicts: Sequence[Verdict], worst: Verdict) -> list[str
             said.append(
                 f"{name_of(rank)} (pid {rank.pid}) is not the process of the snapshot before"
             )
+    look = worst.look
+    said += [
+        shorten(
+            f"after the last look{'' if error.zoned else ' (if its clock is UTC)'} the log tells: "
+            + _quoted(error),
+            300,
+        )
+        for error in _errors(look)
+        if look.alive and look.later(error)
+    ][:MOST]
+    ended = [r.number for r in look.alive if r.number in look.exits or -(r.pid or 0) in look.exits]
+    if ended:
+        said.append(
+            f"the log tells that ranks {words.spans(ended)} ended, which lived at the last look: it was "
+            "later, or another run"
+        )
     skew = {host: value for host, value in scene.clock_skew.items() if abs(value) >= 1.0}
     said += [f"the clock of {host} is off by {value:+.0f} s" for host, value in skew.items()]
     return said

@@ -192,6 +192,20 @@ STEPS: Mapping[str, Step] = {
         wrong="frames, CPU time or I/O move: it is slow, and waiting is right",
         cost="half a minute; each process pauses for a fraction of a second",
     ),
+    "more_looks": Step(
+        act="change nothing; look five times: workbench.attach({main_pid}snapshots=5, interval=7)",
+        right="the log gets a line of a batch, or a stack moves: it serves",
+        wrong="every look is the same and the log stays silent: it hangs in that batch",
+        cost="half a minute; each process pauses for a fraction of a second",
+    ),
+    "read_exception": Step(
+        act="change nothing; read the exception in the log, line {exception}",
+        right="it names the file, the tensor or the setting that {raised} could not work with: that is the "
+        "thing to change",
+        wrong="it is a consequence (a closed connection, a peer that is gone): the earliest one in the log "
+        "counts",
+        cost="seconds",
+    ),
     "see_all": Step(
         act="change nothing; look again where every stack can be read: as root on the host, or with "
         "--cap-add SYS_PTRACE (Kubernetes: securityContext.capabilities.add: [SYS_PTRACE])",

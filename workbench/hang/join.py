@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -42,6 +43,8 @@ def look_at(scene: Scene) -> list[Look]:
     if not attention and "dp-size" not in given:
         replicas = max(replicas, _replicas(scene))
     size = _int(arguments, "tp-size") * _int(arguments, "pp-size")
+    if replicas > 1 and not given & {"tp-size", "pp-size"}:
+        size = max(size, _widest(scene))
     sure = bool(given & {"tp-size", "pp-size", "dp-size"}) or scene.expected_ranks is not None
     expected = scene.expected_ranks or size * replicas
     seen = _ranks(scene, expected // replicas if replicas > 1 else 0, dict(scene.exits))
@@ -71,7 +74,7 @@ def look_at(scene: Scene) -> list[Look]:
         port_open=scene.port_open,
         exits=scene.exits,
         loose=_loose(scene),
-        behind=_behind(scene.records),
+        behind=_behind(scene.records, seen, expected),
     )
     per = max(expected // replicas, 1) if replicas > 1 else max(expected, 1)
     return [
@@ -102,6 +105,12 @@ def _replicas(scene: Scene) -> int:
             if process.rank is not None:
                 worlds[process.rank.world].add(process.rank.dp)
     return max((len(dps) for dps in worlds.values()), default=1)
+
+
+def _widest(scene: Scene) -> int:
+    """Return how many ranks a replica has at least, by the titles."""
+    worlds = (p.rank.world for s in scene.snapshots for p in s.processes if p.rank is not None)
+    return max(worlds, default=0) + 1
 
 
 def _snapshots(scene: Scene) -> dict[str, list[Snapshot]]:
@@ -183,6 +192,7 @@ def _ranks(scene: Scene, size: int, exits: Mapping[int, int]) -> dict[int, _Seen
 def _group(scene: Scene, base: Look, seen: Mapping[int, _Seen], numbers: range) -> Look:
     counts = [len({s.at for s in many if s.processes}) for many in _snapshots(scene).values()]
     ranks = [_rank(base, n, seen[n]) for n in numbers if n in seen]
+    times = [sorted({s.at for s, _ in seen[n].looks}) for n in numbers if n in seen]
     for number, code in base.exits.items():
         if number in numbers and number not in seen:
             gone = _died(code)
@@ -206,8 +216,11 @@ def _group(scene: Scene, base: Look, seen: Mapping[int, _Seen], numbers: range) 
         not_collected=tuple(sorted(not_collected | elsewhere)),
         over=_over(scene, base, ranks),
         unnamed=unnamed,
+        behind=tuple(n for n in base.behind if n in numbers),
         snapshots=max(counts, default=0),
         interval=min((_interval(seen[n]) for n in numbers if n in seen), default=0.0),
+        since=min((t[-2] for t in times if len(t) > 1), default=None),
+        until=max((t[-1] for t in times if t), default=None),
         lock_holders=_holders(ranks),
     )
 
@@ -250,6 +263,7 @@ def _rank(base: Look, number: int, seen: _Seen) -> RankLook:
     ]
     dump = _dump(snapshot, process.pid)
     frames, wait = _stack(snapshot, process.pid)
+    vanished = snapshot.at < seen.until
     rank = RankLook(
         number=number,
         rank=process.rank or Rank(number),
@@ -262,7 +276,7 @@ def _rank(base: Look, number: int, seen: _Seen) -> RankLook:
         phase=_phase_of(frames, dump, base.version),
         looks=len(same),
         gpu=_gpu(snapshot, process),
-        gone=_gone(base, number, process, snapshot.at < seen.until),
+        gone=_gone(base, number, process, vanished, not vanished and _lived(process, dump)),
     )
     if rank.stopped:
         rank = dataclasses.replace(rank, wait="STOPPED")
@@ -276,15 +290,23 @@ def _phase_of(frames: Sequence[Frame], dump: Dump | None, version: str) -> Phase
     return told if told != "unknown" or main is None else phases.phase_of(main.frames, version)
 
 
-def _gone(base: Look, number: int, process: Process, vanished: bool) -> str:
-    code = process.exit_code if process.exit_code is not None else base.exits.get(number)
-    if process.pid and code is None:
-        code = base.exits.get(-process.pid)
+def _gone(base: Look, number: int, process: Process, vanished: bool, alive: bool) -> str:
+    """Return how a rank died. Of one that lived when looked at, a log tells a later end, or another's."""
+    code = process.exit_code
+    if code is None and not alive:
+        code = base.exits.get(number, base.exits.get(-process.pid) if process.pid else None)
     if code is not None:
         return _died(code)
     if process.state in ("Z", "X"):
         return "a zombie: it has ended, and its parent has not looked yet"
     return "it was there, and is gone" if vanished else ""
+
+
+def _lived(process: Process, dump: Dump | None) -> bool:
+    """Whether a process was alive when it was looked at: by /proc, or because py-spy read it."""
+    if process.state is not None:
+        return process.state not in ("Z", "X")
+    return dump is not None and dump.source.startswith("py-spy") and bool(dump.threads)
 
 
 _CODES = {
@@ -363,7 +385,8 @@ def _moving(rank: RankLook) -> bool | None:
     if rank.same_stack and rank.wait in waits.SPINNING:
         return False
     if busy:
-        return True if rank.frames else None
+        spins = rank.same_stack is None and rank.wait in waits.SPINNING
+        return True if rank.frames and not spins else None
     if rank.cpu is None:
         # Without CPU time a computation on one line cannot be told from a wait, unless it is known to sleep.
         computes = rank.wait not in waits.SPINNING | {"LOCK", "QUEUE", "IPC"}
@@ -408,21 +431,48 @@ def _holders(ranks: Iterable[RankLook]) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def _behind(records: Mapping[str, object]) -> tuple[int, ...]:
-    """Return the ranks that by NCCL's own counts (RAS) launched fewer collectives than the others."""
+# What every rank of a communicator launches equally often; sends and receives are of pairs.
+_ALL_LAUNCH = re.compile(
+    r"^(?:all_?reduce|broadcast|reduce|all_?gather|reduce_?scatter)", re.IGNORECASE
+)
+
+
+def _behind(records: Mapping[str, object], seen: Mapping[int, _Seen], size: int) -> tuple[int, ...]:
+    """Return the ranks that by NCCL's own counts (RAS) launched fewer collectives than the others.
+
+    A communicator numbers its ranks for itself: a process is known by its pid; the number counts only in a
+    communicator of all ranks, as where the pids are of another namespace.
+    """
     reports = records.get("ras")
     last = reports[-1] if isinstance(reports, list) and reports else reports
     communicators = last.get("communicators") if isinstance(last, dict) else None
+    pids = _by_pid(seen)
     found: set[int] = set()
     for one in communicators if isinstance(communicators, list) else ():
         ranks = one.get("ranks") if isinstance(one, dict) else None
-        counts = {}
-        for rank in ranks if isinstance(ranks, list) else ():
-            if isinstance(rank, dict) and isinstance(rank.get("rank"), int):
-                said = rank.get("collective_counts")
-                values = said.values() if isinstance(said, dict) else ()
-                counts[rank["rank"]] = sum(v for v in values if isinstance(v, int))
-        if len(set(counts.values())) > 1:
+        told = [r for r in ranks if isinstance(r, dict)] if isinstance(ranks, list) else []
+        counts: dict[int, int] = {}
+        for rank in told:
+            said = rank.get("collective_counts")
+            alone, pid = rank.get("rank"), rank.get("pid")
+            number = pids.get(pid) if isinstance(pid, int) else None
+            if number is None and len(told) == size and isinstance(alone, int):
+                number = alone
+            if number is not None and isinstance(said, dict):
+                every = (n for name, n in said.items() if _ALL_LAUNCH.match(str(name)))
+                counts[number] = sum(n for n in every if isinstance(n, int))
+        if len(counts) == len(told) and len(set(counts.values())) > 1:
             most = max(counts.values())
             found |= {rank for rank, count in counts.items() if count < most}
     return tuple(sorted(found))
+
+
+def _by_pid(seen: Mapping[int, _Seen]) -> dict[int, int]:
+    """Return the number of each pid, of the host and inside its container, that only one rank has."""
+    told: dict[int, set[int]] = defaultdict(set)
+    for number, one in seen.items():
+        process = one.looks[-1][1]
+        for pid in {process.pid, process.namespace_pid}:
+            if pid is not None:
+                told[pid].add(number)
+    return {pid: numbers.pop() for pid, numbers in told.items() if len(numbers) == 1}

@@ -11,6 +11,10 @@ from workbench.hang.records import Dump, Frame, Gpu, Phase, Process, Rank, WaitC
 BUSY_GPU = 90.0
 # Below this a GPU holds no weights of a model that needs several of them.
 EMPTY_GPU_MIB = 4096.0
+# What a log's clock, cut to seconds, may be off from a look's; and after how many seconds without a line of
+# a batch a server under load is not getting on.
+_CLOCKS = 1.5
+_SILENCE = 60.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -94,7 +98,7 @@ class Look:
         Whether the server is gone, and what is known of its ranks was written before.
     snapshots
         How many looks at least one APART were taken of the group's processes; `interval` lies between the
-        last two.
+        last two, which were taken `since` and `until`.
     """
 
     ranks: tuple[RankLook, ...]
@@ -115,6 +119,8 @@ class Look:
     exits: Mapping[int, int] = dataclasses.field(default_factory=dict)
     lock_holders: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     behind: tuple[int, ...] = ()
+    since: float | None = None
+    until: float | None = None
     loose: tuple[Dump, ...] = ()
     over: bool = False
     notes: tuple[str, ...] = ()
@@ -155,6 +161,34 @@ class Look:
     def frozen(self) -> bool:
         """Whether every living rank stands still over two looks."""
         return bool(self.alive) and self.twice and all(rank.moving is False for rank in self.alive)
+
+    def later(self, one: phases.Said) -> bool:
+        """Whether a line of the log was written after the last look."""
+        return self.until is not None and one.utc is not None and one.utc > self.until + _CLOCKS
+
+    @property
+    def progressed(self) -> bool:
+        """Whether the log has a batch from after the look before the last: nothing hung at that.
+
+        Of a log whose zone nobody knows only a batch between the two looks counts.
+        """
+        if self.since is None or self.until is None:
+            return False
+        return any(
+            one.utc is not None
+            and one.utc > self.since + _CLOCKS
+            and (one.zoned or one.utc < self.until + _CLOCKS)
+            for one in self.story.batches
+        )
+
+    @property
+    def silent(self) -> bool:
+        """Whether the log, whose zone is known, has been silent for long at the last look."""
+        zoned = any(one.zoned for one in self.story.batches)
+        last = self.story.last_utc
+        return (
+            zoned and self.until is not None and last is not None and self.until - last > _SILENCE
+        )
 
     def of(self, *classes: WaitClass) -> tuple[RankLook, ...]:
         """Return the living ranks that stand in one of the wait classes."""

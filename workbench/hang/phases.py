@@ -42,12 +42,24 @@ _FATAL = frozenset(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Said:
-    """One line that a marker recognised: whose, when and what."""
+    """One line that a marker recognised: whose, when and what.
+
+    `utc` is its time by the world's clock (of a log whose zone nobody knows: as if that were UTC), or that
+    of the last line before it that has one; `ended` the last line of the traceback that follows it, or "".
+    """
 
     rank: int | None
     at: float | None
     event: Event
     line: LogLine
+    utc: float | None = None
+    zoned: bool = False
+    ended: str = ""
+
+    @property
+    def fatal(self) -> bool:
+        """Whether it tells a server's end."""
+        return self.event.code in _FATAL
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -76,17 +88,23 @@ class Story:
     phase: Phase = "unknown"
     errors: tuple[Said, ...] = ()
     ready: bool = False
-    served: bool = False
+    batches: tuple[Said, ...] = ()
     stopped: bool = False
     gated: bool = False
     last_at: float | None = None
+    last_utc: float | None = None
     addresses: Mapping[int | None, int] = dataclasses.field(default_factory=dict)
     nccl: str = ""
 
     @property
     def fatal(self) -> bool:
         """Whether the log tells the server's end."""
-        return any(error.event.code in _FATAL for error in self.errors)
+        return any(error.fatal for error in self.errors)
+
+    @property
+    def served(self) -> bool:
+        """Whether the log has a batch."""
+        return bool(self.batches)
 
     def said(self, code: str) -> tuple[Said, ...]:
         """Return the error lines of one code."""
@@ -135,20 +153,26 @@ def read_story(
     said: list[Said] = []
     last_line: dict[int, LogLine] = {}
     ends: list[float] = []
+    clocks: list[float] = []
     stopped = False
     for log in logs:
-        for line in log.lines:
+        clock: float | None = None
+        for index, line in enumerate(log.lines):
+            clock = clock if line.at is None else line.at - (log.ahead or 0.0)
             number = numbered(line.rank, arguments, replicas=replicas, ranks=ranks)
             if number is not None and line.rank:
                 last_line[number] = line
             stopped = stopped or bool(_NORMAL_END.search(line.text))
             event = read_marker(line.text)
             if event is not None:
-                said.append(Said(number, line.at, event, line))
+                ended = _traceback(log.lines, index) if event.code == "exception" else ""
+                said.append(Said(number, line.at, event, line, clock, log.ahead is not None, ended))
         moments = [log.last_at, *(line.at for line in log.lines[-1:])]
         ends += [moment for moment in moments if moment is not None]
+        clocks += [moment - (log.ahead or 0.0) for moment in moments if moment is not None]
     draft = bool(arguments.get("speculative-algorithm"))
-    return _tell(said, version, last_line, stopped, max(ends, default=None), draft)
+    story = _tell(said, version, last_line, stopped, max(ends, default=None), draft)
+    return dataclasses.replace(story, last_utc=max(clocks, default=None))
 
 
 def _tell(
@@ -171,7 +195,7 @@ def _tell(
         phase=_whole(told, reached, version),
         errors=tuple(errors[:MOST_ERRORS]),
         ready=codes["ready"] > 0,
-        served=codes["serving"] > 0,
+        batches=tuple(one for one in told if one.event.code == "serving"),
         stopped=stopped,
         gated=codes["gate_begin"] > codes["gate_end"],
         last_at=last_at,
@@ -184,6 +208,22 @@ def _tell(
             (o.event.facts.get("nccl", "") for o in told if o.event.code == "nccl_version"), ""
         ),
     )
+
+
+_RAISED = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning)\b")
+_LONGEST_TRACEBACK = 400
+
+
+def _traceback(lines: Sequence[LogLine], index: int) -> str:
+    """Return the line in which the traceback ends that begins at a line, "" where it is cut off."""
+    for line in lines[index + 1 : index + 1 + _LONGEST_TRACEBACK]:
+        if _RAISED.match(line.text):
+            return line.text
+        if line.at is not None and line.rank != lines[index].rank:
+            continue  # ranks write into one another
+        if line.at is not None:
+            break
+    return ""
 
 
 def _has_draft(told: Iterable[Said]) -> bool:

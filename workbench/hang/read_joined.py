@@ -18,6 +18,9 @@ from workbench.hang.read_pyspy import TextDump
 from workbench.hang.records import Dump, Gpu, Process, Rank, Scene, Snapshot
 
 _MOST_NOTES = 60
+# Seconds that a log's clock may be off from that of the processes' starts.
+_CLOCKS = 5.0
+_SIZES = frozenset({"tp-size", "pp-size", "dp-size", "nnodes"})
 # What differs between the nodes of one launch, or by chance.
 _OF_A_NODE = frozenset(
     {"node-rank", "random-seed", "host", "port", "nccl-port", "dist-init-addr", "base-gpu-id"}
@@ -34,6 +37,8 @@ class Joined:
         self.hosts = hosts
         self.notes = [*notes, *(note for host in hosts for note in host.notes)]
         self._same_logs()
+        for host in hosts:
+            self._own_logs(host)
         self._one_launch()
         self.arguments = self._arguments()
         self.version = next((host.version for host in hosts if host.version), "")
@@ -49,6 +54,12 @@ class Joined:
         snapshots = [self._numbered(one) for one in snapshots]
         self._one_server(snapshots)
         logs = [log for host in self.hosts for log in host.logs]
+        ahead = {
+            id(log): host.manifest.utc_offset
+            for host in self.hosts
+            for log in host.logs
+            if host.manifest is not None
+        }
         self.notes += [note for log in logs for note in log.notes]
         ports = {host.manifest.port_open for host in self.hosts if host.manifest} - {None}
         texts = ",".join(sorted({text for log in logs for text in log.texts}))
@@ -61,7 +72,7 @@ class Joined:
         return Scene(
             source=self.source,
             snapshots=tuple(sorted(snapshots, key=lambda one: one.at)),
-            logs=tuple(log.log for log in logs),
+            logs=tuple(dataclasses.replace(log.log, ahead=ahead.get(id(log))) for log in logs),
             version=self.version,
             arguments=self.arguments,
             environment=self._environment(),
@@ -90,6 +101,28 @@ class Joined:
                     best[host.name, log.log.name] = log
         for host in collected:
             host.logs[:] = [log for log in host.logs if best[host.name, log.log.name] is log]
+
+    def _own_logs(self, host: Host) -> None:
+        """Leave out a log that is not of these processes: of another size, or over before they began."""
+        processes = [
+            p
+            for moment in host.moments
+            for p in (moment.listed.processes if moment.listed else ())
+            if p.role in ("parent", "scheduler")
+        ]
+        commands = [p.arguments for p in processes if p.role == "parent" and p.arguments]
+        started = min((p.started for p in processes if p.started is not None), default=None)
+        ahead = host.manifest.utc_offset if host.manifest is not None else None
+        given = command_arguments(list(commands[-1]), host.version) if commands else {}
+        for log in list(host.logs):
+            why = _another_size(given, log.arguments, host.version)
+            ended = log.log.last_at
+            known = started is not None and ended is not None and ahead is not None
+            if not why and known and ended - ahead < started - _CLOCKS:  # type: ignore[operator]
+                why = "its last line is older than the processes"
+            if why:
+                host.logs.remove(log)
+                self.notes.append(f"{shorten(log.log.name)} is of another launch: {why}; left out")
 
     def _one_launch(self) -> None:
         """Keep the logs of one launch: the newest of one folder; several folders are several launches."""
@@ -434,6 +467,17 @@ def _one_launch(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
         return False
     names = (set(one) & set(other)) - _OF_A_NODE
     return all(one[name] == other[name] for name in names)
+
+
+def _another_size(one: Mapping[str, str], other: Mapping[str, str], version: str) -> str:
+    """Return in what a command line and a log's arguments cannot be of one launch, or ""."""
+    told = {canonical(name, version): value for name, value in other.items()}
+    for name, value in one.items():
+        known = canonical(name, version)
+        here, there = _whole(value), _whole(told.get(known))
+        if known in _SIZES and here and there and here != there:
+            return f"it says {known} {there}, the process was started with {here}"
+    return ""
 
 
 def _whole(text: str | None, *, zero: bool = False) -> int | None:

@@ -159,13 +159,17 @@ class LogLine:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Log:
-    """One log file. `lines` may be a selection: markers, errors, first and last lines."""
+    """One log file. `lines` may be a selection: markers, errors, first and last lines.
+
+    `ahead`: seconds that its clock is ahead of UTC, None where nobody wrote that down.
+    """
 
     name: str
     lines: tuple[LogLine, ...]
     host: str = ""
     total_lines: int = 0
     last_at: float | None = None
+    ahead: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -22,6 +22,12 @@ _ELSEWHERE: frozenset[WaitClass] = frozenset({"QUEUE", "IPC", "UNKNOWN"})
 _JOINING: tuple[WaitClass, ...] = ("NCCL_INIT", "STORE", "HOST_COLL")
 # Exit codes of a server that was asked to end: it ends its ranks by SIGTERM or SIGQUIT.
 _ASKED = frozenset({0, -15, -3, 143, 131})
+# CPU seconds a second of a rank that launches no kernels; a utilisation that no load has; and the power below
+# which a GPU of the size of an A100 or more spins (measured on H200: idle 118 W, spinning 122 to 150 W).
+_RESTS = 0.1
+_UNUSED_GPU = 20.0
+_BIG_GPU_MIB = 60_000.0
+_SPINNING_WATTS = 200.0
 _REGISTRATION = ("register_graph_buffers", "_register_graph_inputs", "register_graph_inputs")
 _AUTOTUNE = ("autotune", "tactic", "_profile_single_kernel", "choose_one", "AutoTuner")
 
@@ -154,8 +160,33 @@ def _serving(look: Look, phase: Phase) -> bool:
     if phase != "ready" or len(in_loop) < len(look.alive) or not look.complete:
         return False
     batch = [rank for rank in look.alive if waits.in_batch(rank.frames)]
+    if batch and look.twice and look.progressed:
+        return True
+    if len(batch) < len(look.alive) and all(rank.same_stack for rank in batch):
+        return False  # some stay in a batch for which the others do not work
     turning = [r for r in look.alive if (r.moving or r.wait == "IDLE") and not r.compilers]
     return bool(batch) and look.twice and len(turning) == len(look.alive)
+
+
+def _as_under_load(look: Look, phase: Phase) -> bool:
+    """Whether two looks alike may be chance: under load a server waits for its GPUs most of the time.
+
+    Not where a GPU does nothing, where the big ones spin without power, where a rank's CPU rests, or where
+    the log fell silent.
+    """
+    in_batch = all(waits.in_batch(rank.frames) for rank in look.alive)
+    if not (phase == "ready" and _frozen(look) and in_batch and _all(look, *waits.ON_DEVICE)):
+        return False
+    gpus = [rank.gpu for rank in look.alive if rank.gpu is not None] or list(look.gpus)
+    rests = any(rank.cpu is not None and rank.cpu <= _RESTS for rank in look.alive)
+    unused = any(gpu.utilisation is not None and gpu.utilisation < _UNUSED_GPU for gpu in gpus)
+    spins = any(
+        (gpu.memory_total_mib or 0.0) > _BIG_GPU_MIB
+        and gpu.power_watts is not None
+        and gpu.power_watts < _SPINNING_WATTS
+        for gpu in gpus
+    )
+    return not (rests or unused or spins or look.silent or look.behind)
 
 
 def _idle(look: Look, phase: Phase) -> bool:
@@ -284,6 +315,10 @@ RULES: tuple[Rule, ...] = (
          "a rank stands in the driver, in a capture or loading a kernel",
          "a lock of the driver: a kernel is loaded lazily inside a capture",
          ("eager_modules", "decode_graphs_off"), accuses=True),
+    Rule("RL", "cannot_tell", _as_under_load,
+         "all ranks wait for their GPUs in a batch, as they do most of the time under load",
+         "two looks alike do not tell a hang from a busy server", ("more_looks",),
+         unknown="whether batches end: the log's lines of them, or more looks, would tell"),
     Rule("R9", "hung", lambda k, p: _frozen(k) and _all(k, "CUDA_SYNC", "NCCL_LAUNCH"),
          "all ranks wait for their GPU",
          "a collective's kernel is resident on each GPU and spins: one rank never launched its part, or a "
