@@ -181,6 +181,7 @@ def test_other_files(blob: bytes, text: str, tmp_path: Path) -> None:
         ({"a": {"dtype": "F32"}}, 0, "shape null"),
         ({"a": entry("F33", [1], 0, 4)}, 4, "dtype 'F33'"),
         ({"a": entry("F32", [-1], 0, 4)}, 4, "shape [-1]"),
+        ({"a": entry("F32", [-2, -2], 0, 16)}, 16, "shape [-2, -2]"),
         ({"a": entry("F32", [1.0], 0, 4)}, 4, "shape [1.0]"),  # type: ignore[list-item]
         ({"a": entry("F32", [True], 0, 4)}, 4, "shape [True]"),
         ({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0]}}, 4, "data_offsets [0]"),

@@ -211,6 +211,8 @@ def _import_kinds() -> None:
     import workbench.hang.diagnosis
     import workbench.hang.ledger
     import workbench.keys.records
+    import workbench.speculation.ablations
+    import workbench.speculation.result
     import workbench.weights.results  # noqa: F401
 
 
@@ -240,9 +242,16 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         raise WorkbenchError(
             f"{path!r} is no path to write to", why=str(error), next_step="Give the path of a file."
         ) from None
+    path = Path(os.path.realpath(path))  # a link stays one
     if path.is_dir():
         raise WorkbenchError(
             f"cannot write {path}", why="it is a folder", next_step="Give the path of a file in it."
+        )
+    if path.exists() and not path.is_file():  # root could replace /dev/null by a page
+        raise WorkbenchError(
+            f"cannot write {path}",
+            why="it is a device or a pipe, and a result is moved to its place once it is whole",
+            next_step="Give the path of a file.",
         )
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)

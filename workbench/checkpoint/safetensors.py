@@ -80,7 +80,8 @@ class Specs:
         code = self.codes.get((dtype, shape))
         if code is None:
             bits = prod(shape) * DTYPE_BITS[dtype] if dtype in DTYPE_BITS else -1
-            if bits < 0 or bits % 8 or bits >= 1 << 63:
+            # Two negative sizes make a positive product.
+            if min(bits, *shape, 0) < 0 or bits % 8 or bits >= 1 << 63:
                 raise ValueError(dtype, shape)
             with self._lock:
                 if (dtype, shape) not in self.codes:

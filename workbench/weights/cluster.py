@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.checkpoint.dequantize import LogicalWeights
-from workbench.errors import WorkbenchError
+from workbench.errors import WorkbenchError, shown
 from workbench.weights.records import Judgement, Measure
 
 if TYPE_CHECKING:
@@ -35,12 +35,19 @@ def scan_on(
 
     from workbench.weights.scan import absolute
 
+    if not isinstance(client, distributed.Client):
+        raise WorkbenchError(
+            f"client={shown(client)} is no client of a cluster",
+            next_step='Give client=distributed.Client("tcp://scheduler:8786"), or none to scan here.',
+        )
+    workers = _workers(client)
+
     source, stamp = absolute(opened.source)
     futures = [
         client.submit(
             scan_share, source, stamp, len(weights), part, sample, device, pure=False, retries=1
         )
-        for part in _shares(weights, chosen, share, len(client.scheduler_info()["workers"]))
+        for part in _shares(weights, chosen, share, workers)
     ]
     try:
         for _, answer in distributed.as_completed(futures, with_results=True):  # type: ignore[no-untyped-call]
@@ -49,7 +56,30 @@ def scan_on(
                 raise WorkbenchError(what, why=why, next_step=step)
             yield from answer
     finally:
-        client.cancel(futures)
+        client.cancel(futures)  # type: ignore[no-untyped-call]
+
+
+def _workers(client: Any) -> int:
+    """Return how many workers there are; without any the scan would wait for ever."""
+    try:
+        # All of them: without n_workers, newer releases list five.
+        found = len(client.scheduler_info(n_workers=-1)["workers"])
+    except TypeError:
+        found = len(client.scheduler_info()["workers"])
+    except (OSError, RuntimeError, ValueError) as error:
+        raise WorkbenchError(
+            "the cluster does not answer",
+            why=str(error) or type(error).__name__,
+            next_step="Look whether its scheduler still runs, or scan without client.",
+        ) from None
+    if not found or client.status != "running":
+        raise WorkbenchError(
+            "the cluster has no worker"
+            if not found
+            else f"the cluster's client is {client.status}",
+            next_step="Start workers (dask worker tcp://scheduler:8786), or scan without client.",
+        )
+    return found
 
 
 def _shares(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import isfinite, nan, sqrt
+from math import inf, isfinite, nan, sqrt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -52,7 +52,7 @@ def figures(tally: Tally, rows: int) -> dict[str, Any]:
     mean, second, third, fourth = moments
     variance = second / number
     std = sqrt(variance) if variance > 0 else 0.0
-    plain = std > 0 and isfinite(fourth) and isfinite(variance * variance) and variance**2 > 0
+    plain = std > 0 and isfinite(fourth) and 0 < variance * variance < inf
     magnitude = np.abs(values)
     far = (magnitude >= _FAR) | ((magnitude < _NEAR) & (values != 0))
     lower, upper = cells.lower[places], cells.upper[places]
@@ -217,8 +217,11 @@ def _dispersions(
     mean, second, third, fourth = moments
     if not width or broken or rows * width != number or not isfinite(fourth):
         return {"row_dispersion": None, "column_dispersion": None}
-    raw2 = second / number + mean**2
-    raw4 = fourth / number + 4 * mean * third / number + 6 * mean**2 * second / number + mean**4
+    square = mean * mean  # no ** : it raises where a product is infinite
+    raw2 = second / number + square
+    raw4 = (
+        fourth / number + 4 * mean * third / number + 6 * square * second / number + square * square
+    )
     spread = raw4 - raw2 * raw2  # the variance of a squared entry
     if raw2 < _SMALLEST**2 or not spread > 1e-12 * raw2 * raw2:
         return {"row_dispersion": None, "column_dispersion": None}
@@ -231,6 +234,7 @@ def _dispersions(
 def _dispersion(sums: Array, entries: int, spread: float) -> float | None:
     if len(sums) < 2:
         return None
-    ratio = float(np.var(sums, ddof=1)) / (entries * spread)
+    with np.errstate(over="ignore", invalid="ignore"):
+        ratio = float(np.var(sums, ddof=1)) / (entries * spread)
     z = (ratio - 1) * sqrt((len(sums) - 1) / 2)
     return z if isfinite(z) else None

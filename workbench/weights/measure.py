@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from hashlib import blake2b
-from math import inf, nan, prod
+from math import inf, isnan, nan, prod
 from typing import Any
 
 import numpy as np
@@ -65,7 +65,8 @@ class Tally:
         if units.size == 0:
             return
         if self.keep:
-            self.kept[at] = units.astype(np.float64)
+            with np.errstate(invalid="ignore"):  # a signalling NaN
+                self.kept[at] = units.astype(np.float64)
         if self.counted:
             self._take_codes(units.view(f"u{units.itemsize}"), at)
         elif units.dtype == np.float32:
@@ -141,7 +142,8 @@ class Tally:
 
     def _take_others(self, units: Array, at: int) -> None:
         """Take float64 and whole numbers: moments in float64, all else by their float32."""
-        values = units.astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            values = units.astype(np.float64)
         limit = float(np.finfo(np.float32).max)
         finite = np.isfinite(values)
         narrow = np.where(finite, np.clip(values, -limit, limit), values).astype(np.float32)
@@ -235,9 +237,14 @@ def _central(
         return 0, 0.0, 0.0, 0.0, 0.0
     d = one / number
     second = two - number * d * d
-    third = three - 3 * d * two + 2 * number * d**3
-    fourth = four - 4 * d * three + 6 * d * d * two - 3 * number * d**4
-    return number, pivot + d, max(second, 0.0), third, max(fourth, 0.0)
+    third = three - 3 * d * two + 2 * number * d * d * d
+    fourth = four - 4 * d * three + 6 * d * d * two - 3 * number * d * d * d * d
+    return number, pivot + d, _power(second), third, _power(fourth)
+
+
+def _power(total: float) -> float:
+    """Return a sum of even powers: at least zero, and infinite where float64 could not hold it."""
+    return inf if isnan(total) else max(total, 0.0)
 
 
 def _joined(a: Moments, b: Moments) -> Moments:
@@ -247,13 +254,14 @@ def _joined(a: Moments, b: Moments) -> Moments:
     if not na or not nb:
         return a if na else b
     n, d = na + nb, mean_b - mean_a
-    second = a2 + b2 + d * d * na * nb / n
-    third = a3 + b3 + d**3 * na * nb * (na - nb) / n**2 + 3 * d * (na * b2 - nb * a2) / n
+    square = d * d  # no ** : it raises where a product is infinite
+    second = a2 + b2 + square * na * nb / n
+    third = a3 + b3 + square * d * na * nb * (na - nb) / n**2 + 3 * d * (na * b2 - nb * a2) / n
     fourth = (
-        a4 + b4 + d**4 * na * nb * (na * na - na * nb + nb * nb) / n**3
-        + 6 * d * d * (na * na * b2 + nb * nb * a2) / n**2 + 4 * d * (na * b3 - nb * a3) / n
+        a4 + b4 + square * square * na * nb * (na * na - na * nb + nb * nb) / n**3
+        + 6 * square * (na * na * b2 + nb * nb * a2) / n**2 + 4 * d * (na * b3 - nb * a3) / n
     )  # fmt: skip
-    return n, mean_a + d * nb / n, second, third, fourth
+    return n, mean_a + d * nb / n, _power(second), third, _power(fourth)
 
 
 def kind_of(weight: LogicalWeight) -> str:

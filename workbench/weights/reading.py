@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from math import ceil, prod
+from numbers import Integral
 from zlib import crc32
 
 import numpy as np
@@ -51,7 +52,8 @@ class Reading:
 
 def check_sample(sample: float | None) -> None:
     """Refuse what is neither a share nor a number of rows."""
-    if sample is None or (isinstance(sample, int) and not isinstance(sample, bool) and sample > 0):
+    whole = isinstance(sample, Integral) and not isinstance(sample, bool)  # numpy's, too
+    if sample is None or (whole and sample > 0):
         return
     if not isinstance(sample, float) or not 0 < sample <= 1:
         raise WorkbenchError(
@@ -115,7 +117,7 @@ def plan_reading(
 
 def _spread(rows: int, sample: float, name: str) -> list[tuple[int, int]]:
     """Return runs of rows, one at a random place in each of equal parts; the same for the same name."""
-    wanted = ceil(sample * rows) if isinstance(sample, float) else sample
+    wanted = ceil(sample * rows) if isinstance(sample, float) else int(sample)
     wanted = min(rows, max(wanted, FEWEST_ROWS))
     runs = min(RUNS, wanted)
     if wanted == rows:

@@ -71,6 +71,10 @@ def scan_weights(
         The checkpoint cannot be read, no tensor has such a name, or the device is not there.
     """
     check_sample(sample)
+    if not isinstance(device, str):
+        raise WorkbenchError(
+            f"device={shown(device)} is no text", next_step='Give device="cpu" or device="cuda".'
+        )
     if isinstance(ckpt, str) and _SERVER.match(ckpt):
         from workbench.weights.live import scan_server
 
@@ -95,11 +99,21 @@ def scan_weights(
 
 
 def _listed(names: str | Iterable[str]) -> list[str]:
-    listed = [names] if isinstance(names, str) else list(names)
+    step = 'Give names or patterns: names=["lm_head.weight", "layers.0.*"].'
+    if isinstance(names, str):
+        return [names]
+    if not isinstance(names, Iterable) or isinstance(names, bytes):
+        raise WorkbenchError(
+            f"names={shown(names)} is neither a text nor several of them", next_step=step
+        )
+    listed = list(names)
     if not all(isinstance(name, str) for name in listed):
         raise WorkbenchError(
-            f"names={shown(listed)} holds something that is no text",
-            next_step='Give names or patterns: names=["lm_head.weight", "layers.0.*"].',
+            f"names={shown(listed)} holds something that is no text", next_step=step
+        )
+    if not listed:
+        raise WorkbenchError(
+            "names is empty: no tensor is asked for", next_step=f"{step} None asks for all."
         )
     return listed
 

@@ -50,8 +50,7 @@ class Server:
     """
 
     def __init__(self, address: str, timeout: float = TIMEOUT) -> None:
-        parts = urlsplit(address)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if not _is_address(address):
             raise WorkbenchError(f"{shown(address)} is no address of a server", next_step=_NEXT)
         self.address = address.rstrip("/")
         self.timeout = timeout
@@ -163,6 +162,14 @@ class Server:
         return WorkbenchError(
             f"{self.address} is no SGLang server that can be read", why=why, next_step=_NEXT
         )
+
+
+def _is_address(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets that do not close, a port beyond 65,535
+        return False
 
 
 def _object(text: bytes | None) -> dict[str, Any] | None:
