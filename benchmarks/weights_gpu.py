@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -28,15 +29,30 @@ def seconds(run: Callable[[], Any], repeats: int = 15) -> float:
 
     for _ in range(3):
         run()
-    times = []
+    times: list[float] = []
     for _ in range(repeats):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start, end = (
+            torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            for _ in range(2)
+        )
         start.record()
         run()
         end.record()
         end.synchronize()
         times.append(start.elapsed_time(end) / 1e3)
     return median(times)
+
+
+def queued(run: Callable[[], Any], calls: int = 10, repeats: int = 9) -> float:
+    """Return the time of a call among others that wait for it on the card: Python's own is left out."""
+    import torch
+
+    run()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(calls):
+            run()
+    return seconds(graph.replay, repeats) / calls
 
 
 def inputs(side: int, kind: Any) -> dict[str, Any]:
@@ -50,6 +66,8 @@ def inputs(side: int, kind: Any) -> dict[str, Any]:
         "all equal": torch.full((side, side), 0.0123, device="cuda", dtype=kind),
         "plus and minus one value": torch.where(normal > 0, 0.0123, -0.0123).to(kind),
         "half zeros": torch.where(normal > 0, normal, 0).to(kind),
+        "normal 1": normal.float().mul_(50).to(kind),
+        "of fewer bits": normal.to(torch.bfloat16).to(kind),
     }
     if side <= 4096:  # every code: memory that nobody wrote
         bits = torch.randint(-(1 << 15), 1 << 15, (side, side), device="cuda", dtype=torch.int16)
@@ -58,59 +76,84 @@ def inputs(side: int, kind: Any) -> dict[str, Any]:
 
 
 def check(side: int = 2048) -> list[str]:
-    """Return what the card gets wrong, against numpy in float64."""
+    """Return what the card gets wrong, against numpy in float64: with its own table and a small card's."""
+    import torch
+
+    from workbench.weights import gpu
+
+    wrong, tables = [], gpu._TABLES
+    try:
+        for some in (tables, tables[1:], ()):
+            gpu._TABLES = some  # type: ignore[assignment]
+            gpu.compiled.cache_clear()
+            for kind, name in ((torch.bfloat16, "BF16"), (torch.float16, "F16")):
+                found = compare(side if some == tables else side // 4, kind, name)
+                wrong += [f"{name}, {len(some)} tables, {what}" for what in found]
+    finally:
+        gpu._TABLES = tables
+        gpu.compiled.cache_clear()
+    return wrong
+
+
+def compare(side: int, kind: Any, name: str) -> list[str]:
+    """Return where counts and squares of one type differ from numpy's."""
     import numpy as np
     import torch
 
     from workbench.weights.gpu import Sums, tally_codes
 
     wrong = []
-    for kind, name in ((torch.bfloat16, "BF16"), (torch.float16, "F16")):
-        for shape in ((side, side), (777, 1000), (65, 8), (100, 999), (3, 100_000)):
-            for what, matrix in inputs(side, kind).items():
-                part = matrix.reshape(-1)[: shape[0] * shape[1]].contiguous()
-                into = Sums(shape[0], shape[1], "cuda")
-                tally_codes(part.view(torch.int16), *shape, name, into)
-                codes = part.view(torch.int16).cpu().numpy().view(np.uint16)
-                counts = np.bincount(codes, minlength=1 << 16)
-                if not np.array_equal(into.counts.cpu().numpy(), counts):
-                    wrong.append(f"{name} {shape} {what}: counts")
-                if what == "garbage":
-                    continue
-                squares = part.cpu().double().numpy().reshape(shape) ** 2
-                for axis, sums in ((1, into.rows), (0, into.columns)):
-                    found, want = sums.cpu().double().numpy(), squares.sum(axis)
-                    if np.abs(found - want).max() > 2e-5 * want.max():
-                        wrong.append(f"{name} {shape} {what}: squares along {axis}")
+    for what, matrix in inputs(side, kind).items():
+        for shape in ((side, side), (77, 1000), (65, 8), (100, 999), (3, 80_000), (5000, 8)):
+            if shape[0] * shape[1] > matrix.numel():
+                continue
+            part = matrix.reshape(-1)[: shape[0] * shape[1]].contiguous()
+            into = Sums(shape[0], shape[1], "cuda")
+            tally_codes(part.view(torch.int16), *shape, name, into)
+            codes = part.view(torch.int16).cpu().numpy().view(np.uint16)
+            if not np.array_equal(into.counts.cpu().numpy(), np.bincount(codes, minlength=1 << 16)):
+                wrong.append(f"{shape} {what}: counts")
+            if what == "garbage":
+                continue
+            squares = part.cpu().double().numpy().reshape(shape) ** 2
+            for axis, sums in ((1, into.rows), (0, into.columns)):
+                got, want = sums.cpu().double().numpy(), squares.sum(axis)
+                if not np.abs(got - want).max() <= 2e-5 * want.max():
+                    wrong.append(f"{shape} {what}: squares along {axis}")
     return wrong
 
 
 def speeds(side: int) -> dict[str, Any]:
-    """Return rates in GB/s of bytes read, and their share of the card's copy."""
+    """Return rates in GB/s of bytes read, and their share of the card's copy (read and written)."""
     import torch
 
     from workbench.weights import gpu
 
     result: dict[str, Any] = {"side": side}
-    matrix = inputs(side, torch.bfloat16)["normal 0.02"]
+    matrix = torch.randn(side, side, device="cuda").mul_(0.02).bfloat16()
     nbytes = matrix.numel() * 2
-    copy = 2 * nbytes / seconds(partial(torch.empty_like(matrix).copy_, matrix)) / 1e9
+    # Not from a graph, which copies more slowly.
+    other = torch.empty_like(matrix)
+    copy = 2 * nbytes * 10 / seconds(lambda: [other.copy_(matrix) for _ in range(10)]) / 1e9
     result["copy, read + written GB/s"] = copy
+
+    def tell(what: str, size: int, taken: float) -> None:
+        rate = size / taken / 1e9
+        result[what] = {"GB/s": rate, "share of copy": rate / copy}
+
     into = gpu.Sums(side, side, "cuda")
-    for what, one in inputs(side, torch.bfloat16).items():
-        codes = one.view(torch.int16).reshape(-1)
-        rate = nbytes / seconds(lambda c=codes: gpu.tally_codes(c, side, side, "BF16", into)) / 1e9
-        result[f"BF16, {what}"] = {"GB/s": rate, "share of copy": rate / copy}
-    half = inputs(side, torch.float16)["normal 0.02"].view(torch.int16).reshape(-1)
-    rate = nbytes / seconds(lambda: gpu.tally_codes(half, side, side, "F16", into)) / 1e9
-    result["F16, normal 0.02"] = {"GB/s": rate, "share of copy": rate / copy}
-    codes = matrix.view(torch.int16).reshape(-1)
-    part = codes[: side * 1024]
-    rate = part.numel() * 2 / seconds(lambda: gpu.slowly(part, 1024, side, "BF16", into), 5) / 1e9
-    result["torch's own functions (fallback)"] = {"GB/s": rate, "share of copy": rate / copy}
+    for name, kind in (("BF16", torch.bfloat16), ("F16", torch.float16)):
+        for what, one in inputs(side, kind).items():
+            codes = one.view(torch.int16).reshape(-1)
+            run = partial(gpu.tally_codes, codes, side, side, name, into)
+            tell(f"{name}, {what}", nbytes, queued(run))
+            if what == "normal 0.02":
+                tell(f"{name}, {what}, one call from Python", nbytes, seconds(run))
+    part = matrix.view(torch.int16).reshape(-1)[: side * 1024]
+    slow = partial(gpu.slowly, part, 1024, side, "BF16", into)
+    tell("torch's own functions (fallback)", part.numel() * 2, seconds(slow, 5))
     few = matrix[:4096]
-    rate = few.numel() * 2 / seconds(lambda: _naive(few), 5) / 1e9
-    result["naive torch, six statistics"] = {"GB/s": rate, "share of copy": rate / copy}
+    tell("naive torch, six statistics", few.numel() * 2, seconds(lambda: _naive(few), 5))
     return result
 
 
@@ -159,25 +202,22 @@ def from_disk(gib: float) -> dict[str, Any]:
 
 
 def variants(side: int) -> dict[str, float]:
-    """Return GB/s of the kernel by rows loaded ahead and groups a multiprocessor: how it was tuned."""
+    """Return GB/s of the kernel by threads and rows that each loads ahead: how it was tuned."""
     import torch
 
     from workbench.weights import gpu
 
     codes = inputs(side, torch.bfloat16)["normal 0.02"].view(torch.int16).reshape(-1)
     into = gpu.Sums(side, side, "cuda")
-    plain, chosen = gpu.compiled, dict(gpu.GROUPS)
+    plain = gpu.compiled
     found = {}
     try:
-        for ahead in (1, 2, 4, 8):
-            for groups in (2, 3, 4, 6, 8):
-                gpu.GROUPS["BF16"] = groups
-                gpu.compiled = partial(plain, ahead)
-                taken = seconds(lambda: gpu.tally_codes(codes, side, side, "BF16", into), 7)
-                found[f"{ahead} ahead, {groups} groups"] = codes.numel() * 2 / taken / 1e9
+        for threads, ahead in product((512, 640, 768, 1024), (2, 4, 8)):
+            gpu.compiled = partial(plain, threads=threads, ahead=ahead)  # type: ignore[assignment]
+            taken = queued(lambda: gpu.tally_codes(codes, side, side, "BF16", into))
+            found[f"{threads} threads, {ahead} rows"] = codes.numel() * 2 / taken / 1e9
     finally:
         gpu.compiled = plain
-        gpu.GROUPS.update(chosen)
     return found
 
 

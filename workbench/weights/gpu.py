@@ -1,14 +1,14 @@
 """16-bit weights on a CUDA card: counted code by code, squared along rows and columns, in one reading.
 
-The card gives the same `Tally` as the loops on the CPU, and everything after that is the same. The values of
-a weight fill a narrow range of exponents, so a table of that range fits beside each group of threads; the few
-others are counted in the card's main memory.
+The card gives the same `Tally` as the loops on the CPU, and everything after that is the same. Each
+multiprocessor counts in a table of its own, of nearly all codes that weights have; the few others are counted
+in the card's main memory. A warp takes 256 columns down some rows and needs no other warp until the end.
 """
 
 from __future__ import annotations
 
 import threading
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,135 +24,180 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-# Threads a group, and columns that it takes: each thread loads eight codes, 16 bytes, at a time.
-THREADS = 256
-_SPAN = 8 * THREADS
-# Exponents of the table: 2^-21 and up for weights below 8.
-_WINDOW = {"BF16": (24 * 128, 106 * 128), "F16": (12 * 1024, 4 * 1024)}
-# Groups of threads that a multiprocessor holds at a time.
-GROUPS = {"BF16": 4, "F16": 2}
+# Threads of a multiprocessor, and rows that each loads ahead: 16 bytes, eight codes, of each.
+THREADS, ROWS = 640, 8
+# Rows a warp adds up in float32 before it hands the sums on, and columns it takes.
+_TALLEST, _SPAN = 1024, 256
+# Counters of the table, and the first code that has one besides the two zeros; the sign is the lowest bit of
+# codes here. All below 2^33 (F16: 32); where a multiprocessor has less than 160 KiB to share, 2^-87 to 2^8
+# (F16: 2^-11 to 2).
+_TABLES = (
+    (40960, {"BF16": 2, "F16": 2}),
+    (24576, {"BF16": 40 * 256, "F16": 4 * 2048}),
+)
 
 SOURCE = r"""
-// Counts one code; the sign lies below the magnitude, so that equal exponents are beside each other.
-__device__ __forceinline__ void count(
-    unsigned turned, unsigned many, unsigned* table, unsigned long long* counts, unsigned base, unsigned span)
+typedef unsigned long long Count;
+
+// Codes whose last bits are all zero, as of bfloat16 made float16, would share few banks of memory: mix them.
+__device__ __forceinline__ unsigned mixed(unsigned codes) { return codes ^ (codes >> 4 & 0x000e000eu); }
+
+__device__ __forceinline__ void count_one(unsigned code, unsigned* table, Count* counts)
 {
-    const unsigned at = turned - 2 * base;
-    if (at < 2 * span) atomicAdd(&table[at + 2], many);
-    else if (turned < 2) atomicAdd(&table[turned], many);
-    else atomicAdd(&counts[(turned >> 1) | (turned & 1) << 15], (unsigned long long)many);
+    const unsigned at = code < 2 ? code : code < FIRST ? TABLE : code - FIRST + 2;
+    if (at < TABLE) atomicAdd(&table[mixed(at)], 1u);
+    else atomicAdd(&counts[code >> 1 | (code & 1) << 15], 1ull);
 }
 
-// Takes eight codes: counts them, adds their squares to those of the columns, and returns their sum.
-__device__ __forceinline__ float take(
-    uint4 load, unsigned* table, unsigned long long* counts, unsigned base, unsigned span, int is_half,
-    float* sums)
+// Counts eight codes. Adding a constant one is fast: equal codes in a warp are then counted together.
+__device__ __forceinline__ void count(uint4 load, unsigned* table, Count* counts)
+{
+    unsigned words[4] = {load.x, load.y, load.z, load.w};
+    #pragma unroll
+    for (int k = 0; k < 4; ++k)
+        words[k] = (words[k] << 1 & 0xfffefffeu) | (words[k] >> 15 & 0x00010001u);
+    const unsigned most = __vmaxu2(__vmaxu2(words[0], words[1]), __vmaxu2(words[2], words[3]));
+    if (FIRST == 2 && (most >> 16) < TABLE && (most & 0xffffu) < TABLE) {
+        #pragma unroll
+        for (int k = 0; k < 4; ++k) {
+            const unsigned at = mixed(words[k]);
+            atomicAdd(&table[at & 0xffffu], 1u);
+            atomicAdd(&table[at >> 16], 1u);
+        }
+    } else {
+        #pragma unroll
+        for (int k = 0; k < 4; ++k) {
+            count_one(words[k] & 0xffffu, table, counts);
+            count_one(words[k] >> 16, table, counts);
+        }
+    }
+}
+
+// Adds eight squares to the sums of the columns, and returns their own sum.
+__device__ __forceinline__ float square(uint4 load, float* sums)
 {
     const unsigned words[4] = {load.x, load.y, load.z, load.w};
     float total = 0;
     #pragma unroll
     for (int k = 0; k < 4; ++k) {
         float a, b;
-        if (is_half) {
-            a = __uint_as_float((words[k] & 0x7fffu) << 13) * 0x1p112f;
-            b = __uint_as_float((words[k] >> 3) & 0x0fffe000u) * 0x1p112f;
+        if (IS_HALF) {
+            asm("{.reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h;}"
+                : "=f"(a), "=f"(b) : "r"(words[k]));
         } else {
             a = __uint_as_float(words[k] << 16);
             b = __uint_as_float(words[k] & 0xffff0000u);
         }
         sums[2 * k] += a * a;
         sums[2 * k + 1] += b * b;
-        total += a * a + b * b;
-    }
-    const bool same = load.x == load.y && load.z == load.w && load.x == load.z
-        && (load.x >> 16) == (load.x & 0xffffu);
-    #pragma unroll
-    for (int k = 0; k < 4; ++k) {
-        const unsigned turned = ((words[k] << 1) & 0xfffefffeu) | ((words[k] >> 15) & 0x00010001u);
-        if (same) {
-            if (k == 0) count(turned & 0xffffu, 8, table, counts, base, span);
-        } else {
-            count(turned & 0xffffu, 1, table, counts, base, span);
-            count(turned >> 16, 1, table, counts, base, span);
-        }
+        total += a * a;
+        total += b * b;
     }
     return total;
 }
 
-extern "C" __global__ void __launch_bounds__(256, GROUPS) tally16(
-    const uint4* codes, int rows, int columns, int band, int is_half, int base_code, int window,
-    unsigned long long* counts, float* row_squares, float* column_squares)
+// Adds ROWS numbers over the lanes of a warp: lane 0 gets the first sum, lane 32 / ROWS the next, and so on.
+__device__ __forceinline__ float add_up(float* totals, int lane)
 {
-    // The two zeros, then the codes of the window.
+    #pragma unroll
+    for (int step = 16, half = ROWS / 2; half; step >>= 1, half >>= 1) {
+        const bool upper = lane & step;
+        #pragma unroll
+        for (int k = 0; k < half; ++k) {
+            const float away = upper ? totals[k] : totals[k + half];
+            const float kept = upper ? totals[k + half] : totals[k];
+            totals[k] = kept + __shfl_xor_sync(0xffffffffu, away, step);
+        }
+    }
+    #pragma unroll
+    for (int step = 16 / ROWS; step; step >>= 1)
+        totals[0] += __shfl_xor_sync(0xffffffffu, totals[0], step);
+    return totals[0];
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) tally16(
+    const uint4* codes, int rows, int vectors, int band, Count* counts, float* row_squares,
+    float* column_squares)
+{
     extern __shared__ unsigned table[];
-    __shared__ float partial[8][64];
-    const unsigned base = base_code, span = window, size = 2 * span + 2;
-    for (unsigned i = threadIdx.x; i < size; i += blockDim.x) table[i] = 0;
+    for (int i = threadIdx.x; i < TABLE; i += THREADS) table[i] = 0;
     __syncthreads();
-    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    const long long vectors = columns / 8;
-    const long long across = (vectors + blockDim.x - 1) / blockDim.x;
-    const long long items = across * (((long long)rows + band - 1) / band);
-    for (long long item = blockIdx.x; item < items; item += gridDim.x) {
-        const long long vector = item % across * blockDim.x + threadIdx.x;
-        const long long first = item / across * band;
-        const int tall = rows - first < band ? (int)(rows - first) : band;
+    const int lane = threadIdx.x % 32, warps = THREADS / 32;
+    const int strips = (vectors + 31) / 32;
+    const int items = strips * ((rows + band - 1) / band);
+    for (int item = blockIdx.x * warps + threadIdx.x / 32; item < items; item += gridDim.x * warps) {
+        const int vector = item % strips * 32 + lane;
+        const int first = item / strips * band;
+        const int end = min(first + band, rows);
         const bool inside = vector < vectors;
+        const uint4* at = codes + (long long)first * vectors + vector;
         float sums[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-        for (int begin = 0; begin < tall; begin += 64) {
-            const int end = min(64, tall - begin);
-            for (int some = 0; some < end; some += AHEAD) {
-                uint4 loads[AHEAD];
-                #pragma unroll
-                for (int k = 0; k < AHEAD; ++k)
-                    if (inside && some + k < end)
-                        loads[k] = codes[(first + begin + some + k) * vectors + vector];
-                #pragma unroll
-                for (int k = 0; k < AHEAD; ++k) {
-                    float total = 0;
-                    if (inside && some + k < end)
-                        total = take(loads[k], table, counts, base, span, is_half, sums);
-                    #pragma unroll
-                    for (int step = 16; step; step >>= 1)
-                        total += __shfl_xor_sync(0xffffffffu, total, step);
-                    if (lane == 0 && some + k < end) partial[warp][some + k] = total;
+        uint4 loads[ROWS];
+        #pragma unroll
+        for (int k = 0; k < ROWS; ++k, at += vectors)
+            if (inside && first + k < end) loads[k] = __ldcs(at);
+        for (int row = first; row < end; row += ROWS) {
+            float totals[ROWS];
+            #pragma unroll
+            for (int k = 0; k < ROWS; ++k, at += vectors) {
+                const uint4 load = loads[k];
+                if (inside && row + ROWS + k < end) loads[k] = __ldcs(at);
+                totals[k] = 0;
+                if (inside && row + k < end) {
+                    totals[k] = square(load, sums);
+                    count(load, table, counts);
                 }
             }
-            __syncthreads();
-            if (threadIdx.x < end) {
-                float total = 0;
-                for (int w = 0; w < 8; ++w) total += partial[w][threadIdx.x];
-                atomicAdd(&row_squares[first + begin + threadIdx.x], total);
-            }
-            __syncthreads();
+            const float total = add_up(totals, lane);
+            const int mine = row + lane / (32 / ROWS);
+            if (lane % (32 / ROWS) == 0 && mine < end) atomicAdd(&row_squares[mine], total);
         }
-        if (inside)
-            for (int k = 0; k < 8; ++k) atomicAdd(&column_squares[vector * 8 + k], sums[k]);
+        if (inside) {
+            float* to = column_squares + vector * 8;
+#if __CUDA_ARCH__ >= 900
+            for (int k = 0; k < 8; k += 4)
+                atomicAdd((float4*)(to + k), make_float4(sums[k], sums[k + 1], sums[k + 2], sums[k + 3]));
+#else
+            for (int k = 0; k < 8; ++k) atomicAdd(&to[k], sums[k]);
+#endif
+        }
     }
     __syncthreads();
-    for (unsigned i = threadIdx.x; i < size; i += blockDim.x) {
-        const unsigned count = table[i];
-        if (!count) continue;
-        const unsigned place = i < 2 ? i : i - 2 + 2 * base;
-        atomicAdd(&counts[(place >> 1) | (place & 1) << 15], (unsigned long long)count);
+    // Each group starts elsewhere, or all would add to the same counts at once.
+    #pragma unroll 4
+    for (int i = threadIdx.x; i < TABLE; i += THREADS) {
+        const unsigned at = (i + blockIdx.x * 1024) % TABLE;
+        const unsigned found = table[mixed(at)];
+        const unsigned code = at < 2 ? at : at + FIRST - 2;
+        if (found) atomicAdd(&counts[code >> 1 | (code & 1) << 15], (Count)found);
     }
 }
 """
 
 
 @cache
-def compiled(ahead: int = 4, groups: int = 4) -> Any:
-    """Return the kernel, or None where this torch cannot compile CUDA at run time.
+def compiled(kind: str, card: int, threads: int = THREADS, ahead: int = ROWS) -> Any:
+    """Return what runs the kernel on a card, or None where this torch or the card cannot.
 
-    `ahead` rows are loaded before the first is counted; `groups` share a multiprocessor.
+    It takes the grid and the arguments. `card` is its number: what is compiled belongs to one card.
     """
     import torch
 
     compile_kernel = getattr(torch.cuda, "_compile_kernel", None)
-    if compile_kernel is None:
+    room = getattr(torch.cuda.get_device_properties(card), "shared_memory_per_block_optin", 0)
+    fitting = [(size, first[kind]) for size, first in _TABLES if size * 4 <= room]
+    if compile_kernel is None or not fitting:
         return None
-    source = f"#define AHEAD {ahead}\n#define GROUPS {groups}\n{SOURCE}"
-    return compile_kernel(source, "tally16")
+    size, first = fitting[0]
+    names = {"THREADS": threads, "ROWS": ahead, "TABLE": size, "FIRST": first}
+    names["IS_HALF"] = int(kind == "F16")
+    made = compile_kernel(
+        "".join(f"#define {name} {value}\n" for name, value in names.items()) + SOURCE, "tally16"
+    )
+    if not hasattr(made, "set_shared_memory_config"):
+        return None
+    made.set_shared_memory_config(size * 4)
+    return partial(made, block=(threads, 1, 1), shared_mem=size * 4)
 
 
 def tally_codes(
@@ -175,26 +220,21 @@ def tally_codes(
     """
     import torch
 
-    groups = GROUPS[kind]
-    run = compiled(groups=groups)
+    card = codes.device.index
+    run = compiled(kind, card)
     if run is None or columns % 8 or codes.data_ptr() % 16:
         slowly(codes, rows, columns, kind, into, first_row)
         return
-    span, base = _WINDOW[kind]
-    groups *= torch.cuda.get_device_properties(codes.device).multi_processor_count
-    across = -(-columns // _SPAN)
-    band = max(64, min(1024, rows * across // (4 * groups) // 64 * 64))
-    grid = min(groups, across * -(-rows // band))
-    shared = (2 * span + 2) * 4
-    if shared > 48 << 10 and hasattr(run, "set_shared_memory_config"):
-        run.set_shared_memory_config(shared)
+    groups = torch.cuda.get_device_properties(card).multi_processor_count
+    # As many bands of rows for each warp as for every other: one, unless that would be too tall.
+    warps, strips = groups * run.keywords["block"][0] // 32, -(-columns // _SPAN)
+    turns = -(-rows * strips // (warps * _TALLEST))
+    bands = max(1, warps * turns // strips)
+    band = max(2, -(-rows // bands // ROWS)) * ROWS
     run(
-        grid=(grid, 1, 1),
-        block=(THREADS, 1, 1),
-        args=[codes, rows, columns, band, int(kind == "F16"), base, span, into.counts,
-              into.rows[first_row:], into.columns],
-        shared_mem=shared,
-    )  # fmt: skip
+        grid=(groups, 1, 1),
+        args=[codes, rows, columns // 8, band, into.counts, into.rows[first_row:], into.columns],
+    )
 
 
 def slowly(
