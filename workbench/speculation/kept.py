@@ -1,0 +1,213 @@
+"""The rounds that a result keeps: columns, their requests, and the words of their tokens."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Self, overload
+
+import numpy as np
+
+from workbench.speculation.records import Round
+from workbench.speculation.replayed import Array, Replayed
+
+MOST_CELLS = (
+    60_000  # numbers a column that is saved: 12,000 rounds of a chain of 4, 1,000 trees of 60 nodes
+)
+_FLOATS = ("probabilities", "margins", "first_probabilities")
+_WIDE = ("tokens", "parents", "depths", "probabilities", "taken", "ranks")
+_ALL = tuple(field.name for field in dataclasses.fields(Replayed))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Asked:
+    """One request: its text, and where the prompt ends.
+
+    Attributes
+    ----------
+    name
+        What the evidence calls it.
+    tokens
+        Prompt and answer, as token ids.
+    prompt
+        How many of them are the prompt's.
+    """
+
+    name: str
+    tokens: tuple[int, ...]
+    prompt: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Kept:
+    """Rounds in columns, with the target's choices.
+
+    Attributes
+    ----------
+    columns
+        The replayed rounds.
+    choices, shares
+        The target's best tokens after the root (entry 0) and after each node, and their probabilities,
+        [rounds, 1 + nodes, choices]; -1 and NaN where they are not known.
+    requests
+        The requests by the numbers that `columns.request` holds.
+    words
+        The text of each token id; empty without a tokenizer.
+    """
+
+    columns: Replayed
+    choices: Array
+    shares: Array
+    requests: tuple[Asked, ...]
+    words: Mapping[int, str] = dataclasses.field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    def round(self, row: int) -> Round:
+        """Return one round, the target's choices with each node."""
+        plain = self.columns.round(row)
+        nodes = tuple(
+            dataclasses.replace(node, target_top=self.top(row, node.parent + 1))
+            for node in plain.nodes
+        )
+        return dataclasses.replace(plain, nodes=nodes)
+
+    def top(self, row: int, place: int) -> tuple[tuple[int, float], ...]:
+        """Return the target's best tokens after the root (place 0) or after node `place` - 1."""
+        if place >= self.choices.shape[1]:
+            return ()
+        pairs = zip(
+            self.choices[row, place].tolist(), self.shares[row, place].tolist(), strict=True
+        )
+        return tuple((token, share) for token, share in pairs if token >= 0)
+
+    def first(self, rounds: int) -> Kept:
+        """Return the first rounds, and the requests and words that they need."""
+        keep = np.arange(len(self)) < rounds
+        columns = self.columns.rows(keep)
+        asked = int(columns.request.max(initial=-1)) + 1
+        cut = dataclasses.replace(
+            self,
+            columns=columns,
+            choices=self.choices[keep],
+            shares=self.shares[keep],
+            requests=self.requests[:asked],
+        )
+        used = cut.used()
+        return dataclasses.replace(cut, words={t: w for t, w in self.words.items() if t in used})
+
+    def used(self) -> set[int]:
+        """Return all token ids that are shown."""
+        c = self.columns
+        parts = [c.tokens, c.bonus, c.wanted, c.first, self.choices]
+        ids = {int(t) for part in parts for t in np.unique(part)}
+        ids |= {t for request in self.requests for t in request.tokens}
+        return ids - {-1}
+
+    def bounded(self) -> Kept:
+        """Return as many of the first rounds as a saved result holds."""
+        wide = max(1, self.columns.tokens.shape[1])
+        return self.first(min(len(self), max(1, MOST_CELLS // wide)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as strict JSON data."""
+        data = {name: _listed(name, getattr(self.columns, name)) for name in _ALL}
+        return {
+            "rounds": len(self),
+            "columns": data,
+            "choices": self.choices.tolist(),
+            "shares": _rounded(self.shares),
+            "requests": [
+                {"name": r.name, "tokens": list(r.tokens), "prompt": r.prompt}
+                for r in self.requests
+            ],
+            "words": {str(token): word for token, word in self.words.items()},
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Rebuild it from `to_dict`; what does not fit together is refused."""
+        rounds = data["rounds"]
+        given = data["columns"]
+        if type(rounds) is not int or not 0 <= rounds <= MOST_CELLS:
+            raise ValueError("rounds is no number of rounds")
+        columns = Replayed(**{name: _array(name, given[name], rounds) for name in _ALL})
+        nodes = columns.tokens.shape[1:]
+        if any(getattr(columns, name).shape != (rounds, *nodes) for name in _WIDE):
+            raise ValueError("the columns of nodes differ in size")
+        if (columns.parents >= np.arange(nodes[0] if nodes else 0)).any():
+            raise ValueError("a node stands before its parent")
+        choices = _array("choices", data["choices"], rounds)
+        shares = _array("shares", data["shares"], rounds, floats=True)
+        if choices.shape != shares.shape or choices.ndim != 3:
+            raise ValueError("choices and shares differ in size")
+        requests = tuple(
+            Asked(str(r["name"]), tuple(map(int, r["tokens"])), int(r["prompt"]))
+            for r in data["requests"]
+        )
+        if rounds and not 0 <= int(columns.request.min()) <= int(columns.request.max()) < len(
+            requests
+        ):
+            raise ValueError("a round belongs to no request")
+        words = {int(token): str(word) for token, word in data["words"].items()}
+        return cls(columns, choices, shares, requests, words)
+
+
+class Rounds(Sequence[Round]):
+    """Rounds as records, each made when it is asked for."""
+
+    def __init__(self, kept: Kept | None) -> None:
+        self._kept = kept
+
+    def __len__(self) -> int:
+        return len(self._kept) if self._kept is not None else 0
+
+    @overload
+    def __getitem__(self, at: int) -> Round: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Round]: ...
+    def __getitem__(self, at: int | slice) -> Round | list[Round]:
+        if isinstance(at, slice):
+            return [self[row] for row in range(*at.indices(len(self)))]
+        row = at + len(self) if at < 0 else at
+        if self._kept is None or not 0 <= row < len(self):
+            raise IndexError(f"round {at} of {len(self)}")
+        return self._kept.round(row)
+
+    def __iter__(self) -> Iterator[Round]:
+        return (self[row] for row in range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"<{len(self):,} rounds>"
+
+
+def _listed(name: str, values: Array) -> Any:
+    return _rounded(values) if name in _FLOATS else values.tolist()
+
+
+def _rounded(values: Array) -> Any:
+    return np.round(values.astype(float), 4).tolist()
+
+
+def _array(name: str, values: Any, rounds: int, *, floats: bool = False) -> Array:
+    """Return a saved column as an array; null in a column of numbers is NaN."""
+    if floats or name in _FLOATS:
+        array = np.array(_numbers(values), dtype=float)
+    else:
+        array = np.array(values, dtype=bool if name == "taken" else np.int64)
+    if len(array) != rounds or array.ndim > 3:
+        raise ValueError(f"{name} does not have {rounds} rounds")
+    if rounds == 0:
+        deep = {"choices": 3, "shares": 3}.get(
+            name, 2 if name in (*_WIDE, "wanted", "choices") else 1
+        )
+        array = array.reshape((0,) * deep)
+    return array
+
+
+def _numbers(values: Any) -> Any:
+    if isinstance(values, list):
+        return [_numbers(value) for value in values]
+    return math.nan if values is None else values

@@ -1,0 +1,397 @@
+"""`workbench.replay`: from target, draft and prompts or evidence to a `Replay`."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.engines.registry import parse
+from workbench.errors import WorkbenchError, shown
+from workbench.result import Finding
+from workbench.speculation import reading, recorded
+from workbench.speculation.asking import Words, prompts_of
+from workbench.speculation.building import build
+from workbench.speculation.expected import Expected
+from workbench.speculation.facts import Facts
+from workbench.speculation.judging import Seen, judge
+from workbench.speculation.observed import Launch, read_run
+from workbench.speculation.result import Replay
+from workbench.speculation.setup import as_launched, numerics_of
+from workbench.speculation.trial import Trial, checkpoint_of, target_of
+
+if TYPE_CHECKING:
+    from workbench.checkpoint.open import Checkpoint
+
+TRAINER = "trainer"
+_NEW_TOKENS = 64
+_DTYPES = ("bfloat16", "float16")
+_FORMS = ("speculators-config",)
+
+
+def replay(
+    target: Any,
+    draft: Any,
+    prompts: Any = None,
+    *,
+    evidence: str | os.PathLike[str] | None = None,
+    steps: int = 3,
+    topk: int = 1,
+    draft_tokens: int | None = None,
+    engine: str | None = None,
+    temperature: float = 0.0,
+    expected: float | str | os.PathLike[str] | Expected | None = None,
+    requests: int | None = None,
+    new_tokens: int = _NEW_TOKENS,
+) -> Replay:
+    """Draft and verify again, round by round, and say what is accepted and why the rest falls.
+
+    Parameters
+    ----------
+    target
+        A path, URL or Hub id of a checkpoint, a model of transformers, or a folder of evidence with hidden
+        states: then the draft is replayed on those, and of the target's checkpoint, which the launch or
+        the draft names, only embedding and head are read.
+    draft
+        The draft's checkpoint.
+    prompts
+        Texts or lists of token ids, or a file (.jsonl with ``text``, ``prompt`` or ``input_ids``; .txt, one
+        a line). The target answers them greedily. Not needed with evidence.
+    evidence
+        What a real engine did: a recorded run, answers with hidden states, a tensor dump, speculators' or
+        SpecForge's hidden states, per-request metrics, a log. Each recorded round is replayed from its own
+        beginning.
+    steps, topk, draft_tokens
+        Depth of the tree, its width, and its nodes with the root. With evidence, those of its launch count.
+    engine
+        ``"sglang==0.5.11"``: as that version loads and drives this draft. None: with evidence as it was
+        launched, without as the trainer means it. ``"trainer"``: that on the evidence's texts, too.
+    temperature
+        Above 0 only with evidence: its text is what was sampled.
+    expected
+        The accept length that this draft should reach: a number, the trainer's metrics (a JSON file), or the
+        folder of a healthy recorded run.
+    requests
+        Only the first so many.
+    new_tokens
+        Length of the answers to `prompts`.
+
+    Returns
+    -------
+    Replay
+        ``ok`` is True, False, or None where it cannot be told.
+
+    Raises
+    ------
+    WorkbenchError
+        Something cannot be read, does not fit, or cannot be run here.
+    """
+    _check(target, prompts, evidence, temperature, engine)
+    facts = reading.read_facts(evidence) if evidence is not None else None
+    given = target
+    if facts is None and prompts is None and _is_evidence(target):
+        facts, target = reading.read_facts(target), None
+    checkpoint = checkpoint_of(draft)
+    launch, notes = _launch(facts, engine, steps, topk, draft_tokens, target)
+    aim = _expected(expected, launch.steps)
+    facts = _some(facts, requests)
+    if facts is not None and facts.kind == "counts":
+        return _counted(facts, launch, aim, checkpoint, given, notes, engine)
+    if facts is None:
+        words = Words(_folder(target))
+        asked = prompts_of(prompts, words)[:requests]
+        trial = Trial.of_prompts(
+            target, checkpoint, asked, launch=launch, new_tokens=new_tokens, expected=aim
+        )
+    else:
+        trial, words, more = _of_facts(facts, target, checkpoint, launch, aim)
+        notes += more
+    named = launch.engine if engine != TRAINER else ""
+    return build(
+        trial,
+        target=_name(given),
+        draft=_name(draft),
+        facts=facts,
+        engine=named,
+        words=words,
+        findings=_static(trial, served=facts is not None and facts.launch is not None),
+        notes=notes,
+        temperature=temperature,
+    )
+
+
+def _of_facts(
+    facts: Facts, target: Any, draft: Checkpoint, launch: Launch, expected: Expected | None
+) -> tuple[Trial, Words, list[str]]:
+    """Return the trial of evidence: with the target run over its text, or on its recorded features."""
+    folder = _folder(target)
+    if target is not None:
+        try:
+            runs = target_of(target, numerics_of(launch))
+        except WorkbenchError:
+            if not facts.recorded:
+                raise
+        else:
+            texts = facts.run
+            if texts is None and facts.recorded:
+                return _on_text(facts, runs, draft, launch, expected), Words(folder), []
+            assert texts is not None
+            run = dataclasses.replace(texts, launch=launch)
+            trial = Trial.of_run(run, runs, draft, memory=facts.memory, expected=expected)
+            return trial, Words(folder), []
+    if not facts.recorded:
+        raise WorkbenchError(
+            f"{facts.source} holds no hidden states to replay on",
+            why=f"it is {facts.form}, and the target is not given",
+            next_step="Give the target's checkpoint, or record with return_hidden_states.",
+        )
+    if target is None:
+        folder = _find_target(facts, launch, draft)
+    checkpoint = checkpoint_of(folder if target is None else target)
+    return _on_features(facts, checkpoint, draft, launch, expected, folder)
+
+
+def _on_text(
+    facts: Facts, target: Any, draft: Checkpoint, launch: Launch, expected: Expected | None
+) -> Trial:
+    """Run the target over texts that came with features, as if they were a run's."""
+    loaded, driving = as_launched(launch, draft, target, memory=facts.memory)
+    records = facts.recorded
+    known = all(r.starts for r in records)
+    starts = [r.starts or () for r in records] if known else None
+    trace = target.trace([r.tokens for r in records], [r.prompt for r in records], None, starts)
+    emitted = [r.emitted or () for r in records] if known else None
+    return Trial(
+        target, trace, draft, launch, loaded, driving, starts, emitted, facts.memory, expected,
+        notes=facts.notes,
+    )  # fmt: skip
+
+
+def _on_features(
+    facts: Facts,
+    checkpoint: Checkpoint,
+    draft: Checkpoint,
+    launch: Launch,
+    expected: Expected | None,
+    folder: Path | None,
+) -> tuple[Trial, Words, list[str]]:
+    """Replay on recorded features, with the target's embedding and head alone."""
+    target: Any = recorded.RecordedTarget(checkpoint, numerics_of(launch))
+    loaded, driving = as_launched(launch, draft, target, memory=facts.memory)
+    notes = ["the target was not run: the draft is replayed on the features that were recorded"]
+    if driving.extend == "block":
+        driving = driving.replaced(extend="accepted")
+        notes.append(
+            "features of rejected drafts are not recorded: what this version lets a round see of them "
+            "is left out"
+        )
+    trace, starts, emitted, more = recorded.trace_of(facts.recorded, target, driving.aux)
+    trial = Trial(
+        target, trace, draft, launch, loaded, driving, starts, emitted, facts.memory, expected,
+        notes=facts.notes,
+    )  # fmt: skip
+    return trial, Words(folder), [*notes, *more]
+
+
+def _find_target(facts: Facts, launch: Launch, draft: Checkpoint) -> Path:
+    """Return the target's folder as the launch or the draft's config names it."""
+    said = draft.config.get("speculators_config")
+    verifier = said.get("verifier") if isinstance(said, Mapping) else None
+    name = verifier.get("name_or_path") if isinstance(verifier, Mapping) else None
+    for named in (launch.target, name):
+        found = recorded.find_checkpoint(facts, named) if isinstance(named, str) else None
+        if found is not None:
+            return found
+    raise WorkbenchError(
+        "the target's checkpoint is not found",
+        why=f"the launch names {shown(launch.target)}, the draft {shown(name)}",
+        next_step="Give it: replay(target, draft, evidence=folder). Embedding and head are read of it.",
+    )
+
+
+def _launch(
+    facts: Facts | None,
+    engine: str | None,
+    steps: int,
+    topk: int,
+    draft_tokens: int | None,
+    target: Any,
+) -> tuple[Launch, list[str]]:
+    """Return how the draft is loaded and driven, and what a reader should know of that choice."""
+    own = facts.launch if facts else None
+    if own is not None:
+        if engine is None:
+            said = own.engine or "no known version"
+            return own, [
+                f"loaded and driven as the evidence was launched: {said}, {own.algorithm or 'EAGLE3'}"
+            ]
+        if engine == TRAINER:
+            changed = dataclasses.replace(own, engine="", algorithm="EAGLE3")
+            return changed, ["as the trainer means the draft, on the texts of the evidence"]
+        return dataclasses.replace(own, engine=engine), [
+            f"loaded and driven as {engine}, though the evidence ran {own.engine or 'another version'}"
+        ]
+    made = Launch(
+        engine="" if engine in (None, TRAINER) else str(engine),
+        algorithm="EAGLE3",
+        steps=steps,
+        topk=topk,
+        draft_tokens=draft_tokens if draft_tokens is not None else steps + 1,
+        dtype=_dtype(target),
+    )
+    notes = []
+    if made.engine:
+        notes.append("no attention backend is named: what Triton's does to drafts is left out")
+    return made, notes
+
+
+def _counted(
+    facts: Facts,
+    launch: Launch,
+    expected: Expected | None,
+    draft: Checkpoint,
+    target: Any,
+    notes: list[str],
+    engine: str | None,
+) -> Replay:
+    """Return what counts alone say: a rate, a histogram, the static checks."""
+    static = _static_alone(draft, launch, target)
+    seen = Seen(
+        None, facts.tally, facts.logged, expected, launch.steps, launch.engine, launch,
+        static=static,
+    )  # fmt: skip
+    judged = judge(seen)
+    deep = len(facts.tally.histogram) - 1 if facts.tally else 0
+    return Replay(
+        target=_name(target),
+        draft=draft.source,
+        evidence=facts.source,
+        engine=launch.engine if engine != TRAINER else "",
+        algorithm=launch.algorithm,
+        steps=max(launch.steps, deep),
+        topk=launch.topk,
+        draft_tokens=max(launch.draft_tokens, deep + 1),
+        ok=judged.ok,
+        summary=judged.summary,
+        total=0,
+        observed=facts.tally,
+        logged=facts.logged,
+        expected=expected,
+        findings=judged.findings,
+        notes=(
+            *notes,
+            f"{facts.form}: counts without texts, nothing can be replayed",
+            *facts.notes,
+        ),
+    )
+
+
+def _static(trial: Trial, *, served: bool = False) -> tuple[Finding, ...]:
+    """Return what is known before anything is computed.
+
+    A server that was seen to run had a config that it can read: then the form of the file's is no fault.
+    """
+    from workbench.speculation.static_checks import check
+
+    found = (hint.finding for hint in check(trial))
+    return tuple(f for f in found if not (served and f.code in _FORMS))
+
+
+def _static_alone(draft: Checkpoint, launch: Launch, target: Any) -> tuple[Finding, ...]:
+    """Return what is known of a draft in front of a target of which only sizes and embedding are read."""
+    try:
+        aim: Any = recorded.RecordedTarget(checkpoint_of(target), numerics_of(launch))
+        loaded, driving = as_launched(launch, draft, aim)
+    except WorkbenchError:
+        return ()  # no target to lend its embedding: then nothing is known beforehand
+    nothing: Any = None  # the checks compute nothing, and so need no trace
+    return _static(Trial(aim, nothing, draft, launch, loaded, driving))
+
+
+def _some(facts: Facts | None, requests: int | None) -> Facts | None:
+    if facts is None or requests is None:
+        return facts
+    run = facts.run.some(requests) if facts.run else None
+    return dataclasses.replace(facts, run=run, recorded=facts.recorded[:requests])
+
+
+def _expected(given: Any, steps: int) -> Expected | None:
+    if given is None or isinstance(given, Expected):
+        return given
+    if isinstance(given, int | float) and not isinstance(given, bool):
+        return Expected.given(float(given))
+    if isinstance(given, str | os.PathLike) and Path(given).is_dir():
+        return Expected.of_run(read_run(given))
+    return Expected.of_training(given, steps)
+
+
+def _check(
+    target: Any, prompts: Any, evidence: Any, temperature: float, engine: str | None
+) -> None:
+    """Raise where arguments are of no use together, before anything is read."""
+    if prompts is not None and evidence is not None:
+        raise WorkbenchError(
+            "prompts and evidence were both given",
+            why="evidence has its own texts",
+            next_step="Leave one of them out.",
+        )
+    if prompts is None and evidence is None and not _is_evidence(target):
+        raise WorkbenchError(
+            "there is nothing to replay",
+            why="neither prompts nor evidence were given",
+            next_step="Give prompts=[…], a file of prompts, or evidence=folder.",
+        )
+    if not isinstance(temperature, int | float) or not 0 <= temperature < 100:
+        raise WorkbenchError(f"a temperature of {shown(temperature)} is none")
+    if temperature > 0 and prompts is not None:
+        raise WorkbenchError(
+            "prompts are answered greedily here",
+            why="a sampled answer is another one each time",
+            next_step="Record a run at this temperature and give it as evidence, or leave temperature out.",
+        )
+    if engine is not None and engine != TRAINER:
+        parse(engine)
+
+
+def _is_evidence(target: Any) -> bool:
+    if not isinstance(target, str | os.PathLike):
+        return False
+    path = Path(target).expanduser()
+    return path.is_dir() and not (path / "config.json").is_file()
+
+
+def _folder(target: Any) -> Path | None:
+    """Return the folder that a target's tokenizer lies in."""
+    from workbench.checkpoint.open import Checkpoint, open_checkpoint
+
+    if isinstance(target, str | os.PathLike):
+        target = open_checkpoint(target)
+    if isinstance(target, Checkpoint):
+        return target.folder
+    name = getattr(target, "name_or_path", "")
+    return Path(name) if name and Path(name).is_dir() else None
+
+
+def _dtype(target: Any) -> str:
+    """Return the dtype that a target's config names, if numbers are rounded to it."""
+    from workbench.checkpoint.open import Checkpoint, open_checkpoint
+
+    if isinstance(target, str | os.PathLike):
+        target = open_checkpoint(target)
+    if not isinstance(target, Checkpoint):
+        return ""
+    text = target.config.text
+    named = text.get("dtype") or text.get("torch_dtype")
+    return named if named in _DTYPES else ""
+
+
+def _name(given: Any) -> str:
+    from workbench.checkpoint.open import Checkpoint
+
+    if isinstance(given, Checkpoint):
+        return str(given.source)
+    if isinstance(given, str | os.PathLike):
+        return os.fspath(given)
+    return str(getattr(given, "name_or_path", "") or type(given).__name__)

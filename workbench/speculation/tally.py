@@ -1,0 +1,84 @@
+"""How many drafts rounds accepted: the counts that every rate and every verdict is made of."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any, Self
+
+MOST_DRAFTS = 4096  # accepted in one round; no engine drafts as deep
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tally:
+    """Rounds by the number of drafts that each accepted.
+
+    Attributes
+    ----------
+    histogram
+        Entry k: rounds that accepted k drafts.
+    """
+
+    histogram: tuple[int, ...]
+
+    @classmethod
+    def of(cls, accepted: Iterable[int]) -> Self:
+        """Count rounds, each given by its accepted drafts."""
+        counts: dict[int, int] = {}
+        for number in accepted:
+            counts[int(number)] = counts.get(int(number), 0) + 1
+        deepest = max(counts, default=-1)
+        return cls(tuple(counts.get(k, 0) for k in range(deepest + 1)))
+
+    @property
+    def rounds(self) -> int:
+        """Number of rounds."""
+        return sum(self.histogram)
+
+    @property
+    def accepted(self) -> int:
+        """Drafts accepted in all of them, without the target's own tokens."""
+        return sum(k * n for k, n in enumerate(self.histogram))
+
+    @property
+    def accept_length(self) -> float | None:
+        """Tokens a round, the target's own included; None without rounds."""
+        return 1 + self.accepted / self.rounds if self.rounds else None
+
+    def per_position(self, deepest: int) -> tuple[float, ...]:
+        """Return the share of rounds that accepted at least k drafts, from k = 1 on."""
+        rounds = self.rounds
+        if not rounds:
+            return ()
+        return tuple(sum(self.histogram[k:]) / rounds for k in range(1, deepest + 1))
+
+    @classmethod
+    def from_list(cls, values: Any) -> Self | None:
+        """Rebuild it from a saved list; None stays None."""
+        if values is None:
+            return None
+        good = isinstance(values, list) and len(values) <= MOST_DRAFTS
+        if not good or not all(type(n) is int and 0 <= n < 1 << 53 for n in values):
+            raise ValueError("a histogram is a list of whole numbers")
+        return cls(tuple(values))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Logged:
+    """What a server's log says of acceptance, line by line.
+
+    Attributes
+    ----------
+    lines
+        Number of log lines with an ``accept len``.
+    accept_length, accept_rate
+        Their means; the rate None where the log has none.
+    lowest, highest
+        The extremes of ``accept len``.
+    """
+
+    lines: int
+    accept_length: float
+    accept_rate: float | None
+    lowest: float
+    highest: float
