@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from workbench.keys.diff import diff_keys
     from workbench.keys.repair import fix_checkpoint
     from workbench.result import load
+    from workbench.speculation.replaying import replay
     from workbench.weights.scan import scan_weights
 
 __version__ = "0.1.0"
@@ -28,6 +29,7 @@ _HOMES = {
     "load": "workbench.result",
     "open_checkpoint": "workbench.checkpoint.open",
     "open_evidence": "workbench.hang.open_evidence",
+    "replay": "workbench.speculation.replaying",
     "report": "workbench.export.report",
     "scan_weights": "workbench.weights.scan",
 }
@@ -40,6 +42,7 @@ __all__ = [
     "load",
     "open_checkpoint",
     "open_evidence",
+    "replay",
     "report",
     "scan_weights",
 ]

@@ -205,6 +205,62 @@ def collect(
 
 
 @app.command()
+def replay(
+    target: Annotated[
+        str,
+        typer.Option(help="The target's checkpoint, or a folder of evidence with hidden states."),
+    ],
+    draft: Annotated[str, typer.Option(help="The draft's checkpoint.")],
+    prompts: Annotated[
+        Path | None,
+        typer.Option(help="Prompts to answer greedily: .jsonl (text or input_ids), or .txt."),
+    ] = None,
+    evidence: Annotated[
+        Path | None,
+        typer.Option(help="What an engine did: a recorded run, hidden states, metrics, a log."),
+    ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            help='As this version loads and drives the draft ("sglang==0.5.11"), or "trainer". '
+            "Without it: as the evidence was launched, else as the trainer means it."
+        ),
+    ] = None,
+    steps: Annotated[int, typer.Option(help="Drafts in a row; with evidence, its own count.")] = 3,
+    topk: Annotated[int, typer.Option(help="Width of the tree.")] = 1,
+    draft_tokens: Annotated[
+        int | None, typer.Option(help="Nodes of the tree, the root included.")
+    ] = None,
+    expected: Annotated[
+        str | None,
+        typer.Option(help="What it should reach: a number, the trainer's metrics, a healthy run."),
+    ] = None,
+    requests: Annotated[int | None, typer.Option(help="Only the first so many.")] = None,
+    ablate: Annotated[
+        bool, typer.Option("--ablate", help="Change one thing at a time, and name the cause.")
+    ] = False,
+    html: Html = None,
+    json: Json = False,
+) -> None:
+    """Draft and verify again, round by round: what is accepted, and why the rest falls."""
+    from workbench.speculation.replaying import replay as run
+
+    found = run(
+        target, draft, prompts, evidence=evidence, steps=steps, topk=topk, draft_tokens=draft_tokens,
+        engine=engine, expected=_number_or_path(expected), requests=requests,
+    )  # fmt: skip
+    _finish(found.ablate() if ablate else found, json, html)
+
+
+def _number_or_path(text: str | None) -> float | str | None:
+    """Read an accept length, or the path of what says it."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text
+
+
+@app.command()
 def report(
     source: Annotated[Path, typer.Argument(help="A notebook, or a saved result (.json).")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The HTML file to write.")],

@@ -16,9 +16,10 @@ from workbench.display.palette import ORDER, TONES
 # In the order in which they need each other; view.js, which exports the view, comes last.
 _MODULES = (
     "dom.js", "head.js", "table.js", "keydiff.js", "icicle.js", "startup.js", "hang.js", "launches.js",
-    "weights_map.js", "weights_table.js", "weights.js",
+    "weights_map.js", "weights_table.js", "weights.js", "replay_charts.js", "replay_tree.js", "replay.js",
+    "ablations.js",
 )  # fmt: skip
-_STYLES = ("view.css", "hang.css", "weights.css")
+_STYLES = ("view.css", "hang.css", "weights.css", "replay.css")
 _IMPORT = re.compile(r"^import .+;\n", re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async function|function|class|const|let) (\w+))", re.MULTILINE)
 

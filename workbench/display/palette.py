@@ -78,6 +78,11 @@ TONES: dict[str, Tone] = {
     "unread": Tone("?", "?", *_YELLOW),
     "left": Tone("◧", "<", *_SLATE),
     "right": Tone("◨", ">", *_SLATE),
+    # How a drafted token fares, and the token that the target adds.
+    "accepted": Tone("✓", "+", *_GREEN),
+    "rejected": Tone("✗", "x", *_RED),
+    "bonus": Tone("◆", "*", *_BLUE),
+    "beside": Tone("·", ".", *_GREY),
     "quiet": Tone("·", ".", *_GREY),
 }
 """The tone of every state, severity and verdict."""

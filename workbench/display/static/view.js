@@ -2,14 +2,16 @@
 // `model` is anywidget's, or the stand-in that a page brings: get, set, on, off, save_changes.
 
 import { h } from "./dom.js";
+import { ablations } from "./ablations.js";
 import { hang } from "./hang.js";
 import { keydiff } from "./keydiff.js";
 import { launches } from "./launches.js";
+import { replay } from "./replay.js";
 import { weights } from "./weights.js";
 
 // A view returns its `nodes` and its `life`: measure, scrollTo, restore and destroy, each where it has one.
 const VIEWS = {
-  "workbench.hang/1": hang, "workbench.keydiff/1": keydiff, "workbench.launches/1": launches, "workbench.weightcompare/1": weights, "workbench.weightscan/1": weights,
+  "workbench.ablations/1": ablations, "workbench.hang/1": hang, "workbench.keydiff/1": keydiff, "workbench.launches/1": launches, "workbench.replay/1": replay, "workbench.weightcompare/1": weights, "workbench.weightscan/1": weights,
 };
 
 async function unpack(packed) {
