@@ -37,9 +37,8 @@ def main(arguments: list[str] | None = None) -> None:
 def _confusion(workers: int) -> dict[str, str]:
     usable, small = confusion.corpus()
     cases = confusion.run([*usable, *small], workers)
-    sizes = {(tensor.package, tensor.name) for tensor in small}
-    little = [case for case in cases if (case.package, case.name) in sizes]
-    cases = [case for case in cases if (case.package, case.name) not in sizes]
+    little = [case for case in cases if not confusion.is_large_enough(case.shape)]
+    cases = [case for case in cases if confusion.is_large_enough(case.shape)]
     stages = Counter(case.stage for case in cases if case.source == confusion.TRAINED)
     trained = sum(stages.values())
     return {

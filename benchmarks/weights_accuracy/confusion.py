@@ -8,6 +8,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from math import prod
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -72,9 +73,9 @@ def matrix_of(tensor: Trained) -> Array | None:
     return np.ascontiguousarray(tensor.values.reshape(len(tensor.values), -1))
 
 
-def is_usable(matrix: Array) -> bool:
+def is_large_enough(shape: tuple[int, ...]) -> bool:
     """Say whether a matrix is large enough for the verdict to be promised."""
-    return min(matrix.shape) >= SMALLEST_SIDE and matrix.size >= SMALLEST_SIZE
+    return min(shape) >= SMALLEST_SIDE and prod(shape) >= SMALLEST_SIZE
 
 
 def judged(tensor: Trained) -> list[Case]:
@@ -90,8 +91,8 @@ def judged(tensor: Trained) -> list[Case]:
         drawn: dict[int, Array] = {}
         for name, store in FORMATS.items():
             columns = n - n % 32 if name in GROUPED else n
-            usable = min(m, columns) >= SMALLEST_SIDE and m * columns >= SMALLEST_SIZE
-            if not usable and (is_usable(matrix) or name != "fp32"):
+            usable = is_large_enough((m, columns))
+            if not usable and (is_large_enough(matrix.shape) or name != "fp32"):
                 continue
             if matrix.size > LARGE and name not in FORMATS_OF_LARGE:
                 continue
@@ -137,7 +138,7 @@ def corpus() -> tuple[list[Trained], list[Trained]]:
     for tensor in trained():
         matrix = matrix_of(tensor)
         if matrix is not None and matrix.std() > 0:
-            (usable if is_usable(matrix) else small).append(tensor)
+            (usable if is_large_enough(matrix.shape) else small).append(tensor)
     return usable, small
 
 

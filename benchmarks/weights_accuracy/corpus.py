@@ -167,7 +167,9 @@ def trained(cache: Path = CACHE) -> Iterator[Trained]:
     ]
     files += [(place, path) for place in SHIPPED for path in (ROOT / place).glob("*.safetensors")]
     for package, path in files:
-        prefix = path.stem if package not in SHIPPED else ""
+        # attacut ships two models of one name, in folders of their own.
+        stem = path.parent.name if path.stem == "model" else path.stem
+        prefix = stem if package not in SHIPPED else ""
         for name, values in sorted(_read(path).items()):
             if kind := _kind(values):
                 full = f"{prefix}:{name}" if prefix else name
