@@ -388,7 +388,7 @@ def notes(scene: Scene, verdicts: Sequence[Verdict], worst: Verdict) -> list[str
     for rank in worst.look.alive:
         if worst.look.snapshots > rank.looks and rank.looks == 1 and not rank.gone:
             said.append(
-                f"{name_of(rank)} (pid {rank.pid}) is not the process of the snapshot before"
+                f"{name_of(rank)} (pid {rank.pid}) is not known to be the process of the snapshot before"
             )
     look = worst.look
     said += [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,6 +23,8 @@ from workbench.hang.records import (
     WaitClass,
 )
 
+# The largest launch that is believed.
+MOST_RANKS = 65536
 # Two looks that are closer than this are one.
 APART = 1.0
 # CPU seconds a second above which a process works or spins. (Measured: a rank in a gloo barrier 0.018,
@@ -33,6 +36,7 @@ BUSY_IO = 1e6
 
 def look_at(scene: Scene) -> list[Look]:
     """Join a scene by rank, one `Look` a group of ranks that wait for each other."""
+    scene = _bounded(scene)
     version = scene.version if scene.engine == "sglang" else ""
     arguments = flags.normalise(scene.arguments, version)
     given = frozenset(flags.canonical(name, version) for name in scene.arguments)
@@ -48,7 +52,9 @@ def look_at(scene: Scene) -> list[Look]:
     sure = bool(given & {"tp-size", "pp-size", "dp-size"}) or scene.expected_ranks is not None
     expected = scene.expected_ranks or size * replicas
     seen = _ranks(scene, expected // replicas if replicas > 1 else 0, dict(scene.exits))
-    known = [*seen, *(n for n in scene.exits if n >= 0), *scene.not_collected]
+    # Where the size is given, the end of a rank beyond it is another launch's.
+    exits = {n: code for n, code in scene.exits.items() if n < expected or not sure}
+    known = [*seen, *(n for n in exits if n >= 0), *scene.not_collected]
     if max(known, default=-1) >= expected:
         expected, sure = max(known) + 1, False
     prefixed = any(line.rank for log in scene.logs for line in log.lines)
@@ -72,7 +78,7 @@ def look_at(scene: Scene) -> list[Look]:
         environment=_environment(scene),
         gpus=_last_gpus(scene),
         port_open=scene.port_open,
-        exits=scene.exits,
+        exits=exits,
         loose=_loose(scene),
         behind=_behind(scene.records, seen, expected),
     )
@@ -80,6 +86,31 @@ def look_at(scene: Scene) -> list[Look]:
     return [
         _group(scene, base, seen, range(i * per, (i + 1) * per)) for i in range(max(replicas, 1))
     ]
+
+
+def _bounded(scene: Scene) -> Scene:
+    """Return a scene without ranks and sizes that no launch has: each absent rank costs memory."""
+    sizes = ("tp-size", "pp-size", "dp-size")
+    told = {flags.canonical(name, ""): name for name in scene.arguments}
+    given = flags.normalise(scene.arguments, "")
+    product = math.prod(_int(given, name) for name in sizes)
+    dropped = {told[name] for name in sizes if name in told} if product > MOST_RANKS else set()
+
+    def placed(process: Process) -> Process:
+        far = process.rank is not None and not 0 <= process.rank.world < MOST_RANKS
+        return dataclasses.replace(process, rank=None) if far else process
+
+    return dataclasses.replace(
+        scene,
+        arguments={n: v for n, v in scene.arguments.items() if n not in dropped},
+        expected_ranks=scene.expected_ranks if (scene.expected_ranks or 0) <= MOST_RANKS else None,
+        exits={n: code for n, code in scene.exits.items() if n < MOST_RANKS},
+        not_collected=tuple(n for n in scene.not_collected if n < MOST_RANKS),
+        snapshots=tuple(
+            dataclasses.replace(one, processes=tuple(map(placed, one.processes)))
+            for one in scene.snapshots
+        ),
+    )
 
 
 def _environment(scene: Scene) -> dict[str, str]:

@@ -26,6 +26,7 @@ _LABELS = {
 }  # fmt: skip
 _NORMAL_END = re.compile(r"SIGTERM received|Shutting down|Gracefully exiting|KeyboardInterrupt")
 MOST_ERRORS = 200
+_MOST_RANKS = 65536
 _FATAL = frozenset(
     {
         "heartbeat",
@@ -130,9 +131,10 @@ def numbered(
         return 0 if ranks == 1 else None
     sizes = {name: _size(arguments, name) for name in ("tp-size", "pp-size")}
     if "tp" in parts or "pp" in parts or "dp" in parts:
-        return world_rank(
+        number = world_rank(
             parts, tp_size=sizes["tp-size"], pp_size=sizes["pp-size"], replicas=replicas
         )
+        return number if number < _MOST_RANKS else None
     return None
 
 

@@ -15,6 +15,7 @@ from workbench.hang.read_host import Host, Moment, command_arguments, log_moment
 from workbench.hang.read_log import ReadLog
 from workbench.hang.read_processes import as_process, rank_of_parts, with_world
 from workbench.hang.read_pyspy import TextDump
+from workbench.hang.read_ras import MOST_RANKS
 from workbench.hang.records import Dump, Gpu, Process, Rank, Scene, Snapshot
 
 _MOST_NOTES = 60
@@ -179,7 +180,8 @@ class Joined:
         names = ("tp-size", "pp-size", "dp-size")
         if not any(self._given(name) for name in names):
             return None
-        return self.sizes[0] * self.sizes[1] * self.replicas
+        every = self.sizes[0] * self.sizes[1] * self.replicas
+        return every if every <= MOST_RANKS else None
 
     def _sized_by(self, snapshots: Iterable[Snapshot]) -> None:
         """Take the size of a pipeline stage from the titles where nothing else tells it."""
@@ -357,7 +359,7 @@ class Joined:
         """Return the ranks of nodes from which nothing was collected; each node has equally many."""
         nodes = self._size("nnodes")
         ranks = self.sizes[0] * self.sizes[1]
-        if nodes < 2 or ranks % nodes or self.replicas > 1:
+        if nodes < 2 or ranks % nodes or self.replicas > 1 or ranks > MOST_RANKS:
             return ()
         each = ranks // nodes
         seen: set[int] = set()

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from workbench.errors import WorkbenchError, shorten
+from workbench.errors import WorkbenchError, shorten, shown
 from workbench.evidence.casefile import MANIFEST
 from workbench.evidence.folder import Folder, open_folder, open_inner, read_manifest
 from workbench.hang.read_host import Host, host_names, read_host
@@ -31,7 +31,7 @@ def read_scene(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) 
     WorkbenchError
         There is nothing to read, it is damaged or a trap, or it is of several launches.
     """
-    paths = [path] if isinstance(path, str | os.PathLike) else list(path)
+    paths = _paths(path)
     hosts: list[Host] = []
     notes: list[str] = []
     with ExitStack() as open_ones:
@@ -61,6 +61,17 @@ def read_scene(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) 
             next_step=_NEXT,
         )
     return Joined(source, hosts, notes).scene()
+
+
+def _paths(path: object) -> list[str | os.PathLike[str]]:
+    """Return the paths of what was given; an empty one would be the folder that this runs in."""
+    given = path if isinstance(path, list | tuple | set | frozenset) else [path]
+    for one in given:
+        if not isinstance(one, str | os.PathLike) or not os.fspath(one):
+            raise WorkbenchError(f"{shown(one)} is no path", next_step=_NEXT)
+    if not given:
+        raise WorkbenchError("no path was given", next_step=_NEXT)
+    return list(given)
 
 
 def _hosts_of(folder: Folder) -> list[Host]:

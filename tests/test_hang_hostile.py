@@ -1,0 +1,88 @@
+"""Evidence from somebody who means harm, and paths from somebody who is tired."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+import workbench
+from workbench.errors import WorkbenchError
+from workbench.hang.diagnose import diagnose
+
+from .hang_cases.build import R, scene, started
+from .hang_cases.traps import FORWARD, WAITS
+
+CASE = Path(__file__).parent.parent / "data" / "incident" / "hang" / "capture-hang"
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(CASE, tmp_path / "case"))
+
+
+@pytest.mark.parametrize("path", [None, 3, "", [], [""], [None], b"x", ["x", 4]])
+def test_what_is_no_path(path: object) -> None:
+    with pytest.raises(WorkbenchError, match="path") as told:
+        workbench.open_evidence(path)  # type: ignore[arg-type]
+    assert told.value.next_step
+
+
+def test_a_launch_that_nobody_can_have(case: Path) -> None:
+    sizes = "tp_size=999999, pp_size=999999, dp_size=999999, nnodes=4"
+    (case / "launch.json").unlink()
+    (case / "server.log").write_text(
+        f"[2026-11-29 18:00:00] server_args=ServerArgs({sizes})\n"
+        "[2026-11-29 18:00:01 TP999999 PP999999] Load weight begin. avail mem=1 GB\n"
+        "[2026-11-29 18:00:02] Rank 999999 scheduler died during initialization (exit code: -9).\n"
+    )
+    for path in case.glob("snapshot-*/processes.json"):
+        listed = json.loads(path.read_text())
+        listed["processes"].append({"pid": 77, "cmd": "sglang::scheduler_TP999999", "status": "S"})
+        path.write_text(json.dumps(listed))
+    got = workbench.open_evidence(case)
+    assert got.missing_ranks == ()
+    assert len(json.dumps(got.to_dict())) < 1_000_000
+
+
+def test_the_end_of_a_rank_that_the_launch_has_not() -> None:
+    log = [
+        *started(3, "decode"),
+        "500 Rank 7 scheduler died during initialization (exit code: -9).",
+    ]
+    got = diagnose(scene([R(WAITS), R(FORWARD), R(WAITS)], log=log, exits={7: -9}))
+    assert (got.state, got.odd_ranks, got.missing_ranks) == ("hung", (1,), ())
+
+
+def test_names_from_evidence_are_escaped_everywhere(case: Path, tmp_path: Path) -> None:
+    evil = "<script>alert(1)</script>\x1b[31m\u202e<img src=x onerror=alert(2)>"
+    path = case / "snapshot-2" / "pyspy-2185.json"
+    dump = json.loads(path.read_text())
+    for thread in dump:
+        thread["thread_name"] = evil
+        thread["frames"][0]["name"] = evil
+    path.write_text(json.dumps(dump))
+    with (case / "server.log").open("a") as log:
+        log.write(
+            f"[2026-11-29 18:40:00 TP1] Scheduler hit an exception: {evil}\nValueError: {evil}\n"
+        )
+    got = workbench.open_evidence(case)
+    page = got.to_html(tmp_path / "x.html").read_text()
+    for text in (str(got), page):
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+    assert "<script>alert" not in page
+    assert "<img src=x" not in page
+
+
+def test_pipes_and_devices_are_not_read(case: Path) -> None:
+    os.mkfifo(case / "x.log")
+    os.mkfifo(case / "snapshot-1" / "pyspy-9.json")
+    (case / "zero.log").symlink_to("/dev/zero")
+    (case / "loop").symlink_to(".")
+    assert workbench.open_evidence(case).odd_ranks == (1,)
+    with pytest.raises(WorkbenchError, match="neither a file nor a folder"):
+        workbench.open_evidence(case / "x.log")
