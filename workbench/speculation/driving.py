@@ -13,6 +13,30 @@ from workbench.errors import WorkbenchError
 
 Extend = Literal["prefix", "block", "accepted"]
 
+# The first release that does it the new way, with the place in SGLang's sources that says so. Each was read
+# in the release before, too: these are all releases there are between them.
+IN_PLACE = Version("0.5.12")
+"""speculative/eagle_worker{,_v2}.py, ``draft_forward``: ``positions.add_(1)`` comes after a step."""
+OVERLAPPED = Version("0.5.11")
+"""environ.py: ``SGLANG_ENABLE_SPEC_V2`` is on unless told otherwise, so eagle_worker_v2.py drives chains."""
+PREFIX_ALONE = Version("0.5.13")
+"""layers/attention/triton_backend.py: ``_update_draft_extend_buffers`` leaves the new slots out of the
+prefix; the older worker, which counted them in, is gone, and the newer one drives trees as well."""
+DEEPSEEK_IDS = Version("0.5.13")
+"""models/deepseek_v2.py, glm4_moe_lite.py: ids are taken as given unless the first one is 1."""
+GPT_OSS_IDS = Version("0.5.17")
+"""models/gpt_oss.py: ids are taken as given where the largest is the number of layers."""
+
+_DEEPSEEK = (
+    "deepseek_v2",
+    "deepseek_v3",
+    "deepseek_v32",
+    "kimi_k2",
+    "kimi_k25",
+    "glm4_moe_lite",
+    "mistral_large_3",
+)
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Driving:
@@ -32,8 +56,8 @@ class Driving:
     extend
         What the root sees when the draft is extended after a verification. ``prefix``: all that was
         verified, once. ``block``: also the rejected slots of the last round, and its accepted ones twice
-        (chains in CUDA graphs of SGLang's Triton backend before 0.5.13). ``accepted``: the accepted ones of
-        the last round twice (its older worker, which drives trees).
+        (SGLang's newer worker, in CUDA graphs). ``accepted``: the accepted ones of the last round twice (its
+        older worker). Both with its Triton backend before 0.5.13.
     moved
         Whether a branch that is drafted on brings its own keys and values along. SGLang leaves them where
         they are: a branch that hangs on another one's node sees the keys of whoever had its place before.
@@ -84,18 +108,16 @@ def captured_layers(
     if not named:
         return default_layers(layers)
     ids = tuple(named)
-    if engine is None or parse(engine).name != "sglang":
+    chosen = parse(engine) if engine else None
+    if chosen is None or chosen.name != "sglang":
         return ids
+    # Without a version the newest way counts.
+    version = _public(chosen.version) if chosen.version else None
     kind = model_type.lower()
-    if kind in ("gpt_oss",):
-        version = parse(engine).version
-        if max(ids) == layers and version and Version(version) >= Version("0.5.15"):
-            return ids
-        return tuple(k + 1 for k in ids)
-    if kind in ("deepseek_v2", "deepseek_v3", "kimi_k2", "kimi_k25", "glm4_moe_lite"):
-        version = parse(engine).version
-        always = bool(version) and Version(version) < Version("0.5.14")
-        return tuple(k + 1 for k in ids) if always or ids[0] == 1 else ids
+    if kind == "gpt_oss" and (version is None or version >= GPT_OSS_IDS) and max(ids) == layers:
+        return ids
+    if kind in _DEEPSEEK and (version is None or version >= DEEPSEEK_IDS) and ids[0] != 1:
+        return ids
     return tuple(k + 1 for k in ids)
 
 
@@ -108,6 +130,7 @@ def driving_of(
     aux: tuple[int, ...] | None = None,
     graphs: bool = True,
     backend: str = "triton",
+    overlap: bool | None = None,
 ) -> Driving:
     """Return how an engine of this version drives a draft.
 
@@ -119,6 +142,9 @@ def driving_of(
         With the root; forced to steps + 1 for chains, as every recent version does.
     graphs, backend
         Whether CUDA graphs are on, and the attention backend.
+    overlap
+        Whether drafting and scheduling overlap, which chooses SGLang's newer worker for chains; None: as the
+        version has it by itself.
     """
     if topk < 1 or steps < 1:
         raise WorkbenchError(
@@ -132,16 +158,20 @@ def driving_of(
         return base
     if not chosen.version:
         return base.replaced(moved=False)
-    # Read in 0.5.8, 0.5.11, 0.5.12, 0.5.14 and 0.5.23: of the releases between, the change may lie in either.
-    version = Version(Version(chosen.version).public)
+    version = _public(chosen.version)
     extend: Extend = "prefix"
-    if backend == "triton" and version < Version("0.5.13"):
-        if topk > 1:
+    if backend == "triton" and version < PREFIX_ALONE:
+        newer = topk == 1 and (version >= OVERLAPPED if overlap is None else overlap)
+        if not newer:
             extend = "accepted"
         elif graphs:
             extend = "block"
-    ahead = 1 if version < Version("0.5.12") else 0
+    ahead = 1 if version < IN_PLACE else 0
     return base.replaced(ahead=ahead, extend=extend, moved=False)
+
+
+def _public(version: str) -> Version:
+    return Version(Version(version).public)
 
 
 def read_ids(config: Mapping[str, Any], *, trainer: bool) -> tuple[int, ...] | None:

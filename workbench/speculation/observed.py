@@ -93,6 +93,8 @@ class Launch:
         Whether CUDA graphs were on, the attention backend, the dtype.
     draft, target
         Paths as the command names them.
+    overlap
+        Whether drafting and scheduling overlap; None: as the version has it by itself.
     """
 
     engine: str
@@ -105,6 +107,7 @@ class Launch:
     dtype: str = ""
     draft: str = ""
     target: str = ""
+    overlap: bool | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,7 +210,16 @@ def read_launch(folder: Path) -> Launch:
         dtype=flags.get("dtype", ""),
         draft=flags.get("speculative-draft-model-path", ""),
         target=flags.get("model-path", ""),
+        overlap=_overlap(flags, data.get("environment")),
     )
+
+
+def _overlap(flags: Mapping[str, str], environment: Any) -> bool | None:
+    """Return whether a launch says that the schedule overlaps with drafting."""
+    if "disable-overlap-schedule" in flags:
+        return False
+    said = environment.get("SGLANG_ENABLE_SPEC_V2") if isinstance(environment, Mapping) else None
+    return None if said is None else str(said).lower() in ("1", "true", "yes", "y", "on")
 
 
 def read_tensors(folder: str | os.PathLike[str], name: str) -> dict[str, Tensor]:

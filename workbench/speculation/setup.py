@@ -71,6 +71,7 @@ def as_launched(
         aux=aux,
         graphs=launch.graphs,
         backend=launch.backend,
+        overlap=launch.overlap,
     )
     return draft, driving
 
