@@ -13,21 +13,20 @@ from workbench.errors import WorkbenchError
 from workbench.result import Finding
 from workbench.speculation.asking import Words
 from workbench.speculation.facts import Facts
-from workbench.speculation.features import TOP
 from workbench.speculation.judging import NEAR, Judged, Seen, judge
 from workbench.speculation.kept import Asked, Kept
 from workbench.speculation.loading import FILLS
 from workbench.speculation.measuring import State, measure
-from workbench.speculation.replayed import Array, Replayed
+from workbench.speculation.replayed import Replayed
 from workbench.speculation.result import COURSE, Agreement, Replay
 from workbench.speculation.setup import as_launched
 from workbench.speculation.tally import Tally
 from workbench.speculation.texts import look
+from workbench.speculation.tops import tops_of
 
 if TYPE_CHECKING:
     from workbench.speculation.trial import Trial
 
-_BESIDE = 2048  # rounds whose rejected drafts the target is asked about
 _FILLED = 24  # requests that are replayed with every fill
 _PLACES = 64  # requests that are drafted at every place, where the trainer counted so
 
@@ -181,51 +180,6 @@ def _kept(trial: Trial, replayed: Replayed, facts: Facts | None, words: Words) -
             zip(trace.tokens.tolist(), lengths, prompts, strict=True)
         )
     )
-    choices, shares = _choices(trial, replayed)
-    kept = Kept(replayed, choices, shares, requests)
+    tops = tops_of(trace, replayed)
+    kept = Kept(replayed, tops.tokens, tops.shares, requests)
     return dataclasses.replace(kept, words=words.of(kept.used()))
-
-
-def _choices(trial: Trial, replayed: Replayed) -> tuple[Array, Array]:
-    """Return what the target chooses after the root and after each node of each round.
-
-    Along the accepted path the trace knows; of the first rounds the target is also asked what it would
-    have said after the drafts that it rejected.
-    """
-    import torch
-
-    rounds, nodes = replayed.tokens.shape
-    choices = np.full((rounds, nodes + 1, TOP), -1, dtype=np.int64)
-    shares = np.full((rounds, nodes + 1, TOP), math.nan)
-    trace, target = trial.trace, trial.target
-    asked = min(rounds, _BESIDE)
-    if target is not None and trace.target is not None and nodes:
-        device = trace.tokens.device
-        tokens = torch.from_numpy(replayed.tokens[:asked]).to(device)
-        known = tokens < target.vocabulary
-        with torch.no_grad():
-            beside = target.branches(
-                trace,
-                torch.from_numpy(replayed.request[:asked]).to(device),
-                torch.from_numpy(replayed.prefix[:asked]).to(device),
-                tokens.clamp(max=target.vocabulary - 1),
-                torch.from_numpy(replayed.parents[:asked]).to(device),
-                None,
-            ).choices
-        width = beside.tokens.shape[-1]
-        held = known.cpu().numpy()[..., None]
-        choices[:asked, 1:, :width] = np.where(held, beside.tokens.cpu().numpy(), -1)
-        shares[:asked, 1:, :width] = np.where(held, beside.probabilities.cpu().numpy(), math.nan)
-    if trace.choices is not None:
-        best = trace.choices.tokens.cpu().numpy()
-        sure = trace.choices.probabilities.cpu().numpy()
-        ends = trace.lengths.cpu().numpy()[replayed.request]
-        width = best.shape[-1]
-        for node in range(-1, nodes):
-            depth = replayed.depths[:, node] if node >= 0 else np.zeros(rounds, dtype=np.int64)
-            on = replayed.taken[:, node] if node >= 0 else np.ones(rounds, dtype=bool)
-            place = replayed.prefix - 1 + depth
-            rows = (on & (place < ends)).nonzero()[0]
-            choices[rows, node + 1, :width] = best[replayed.request[rows], place[rows]]
-            shares[rows, node + 1, :width] = sure[replayed.request[rows], place[rows]]
-    return choices, shares

@@ -11,6 +11,7 @@ import numpy as np
 
 from workbench.speculation.records import Round
 from workbench.speculation.replayed import Array, Replayed
+from workbench.speculation.tops import Tops
 
 MOST_CELLS = (
     60_000  # numbers a column that is saved: 12,000 rounds of a chain of 4, 1,000 trees of 60 nodes
@@ -67,21 +68,11 @@ class Kept:
 
     def round(self, row: int) -> Round:
         """Return one round, the target's choices with each node."""
-        plain = self.columns.round(row)
-        nodes = tuple(
-            dataclasses.replace(node, target_top=self.top(row, node.parent + 1))
-            for node in plain.nodes
-        )
-        return dataclasses.replace(plain, nodes=nodes)
+        return Tops(self.choices, self.shares).told(self.columns.round(row), row)
 
     def top(self, row: int, place: int) -> tuple[tuple[int, float], ...]:
         """Return the target's best tokens after the root (place 0) or after node `place` - 1."""
-        if place >= self.choices.shape[1]:
-            return ()
-        pairs = zip(
-            self.choices[row, place].tolist(), self.shares[row, place].tolist(), strict=True
-        )
-        return tuple((token, share) for token, share in pairs if token >= 0)
+        return Tops(self.choices, self.shares).at(row, place)
 
     def first(self, rounds: int) -> Kept:
         """Return the first rounds, and the requests and words that they need."""
