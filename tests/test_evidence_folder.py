@@ -296,6 +296,7 @@ SECRETS = {
         "HF_TOKEN={}",
         "tcp://user:{}@host:1",
         "password: {}",
+        "curl -H 'x-api-key: {}' http://x/v1",
     ],
 )
 def test_no_secret_leaves_in_a_line(secret: str, place: str) -> None:
@@ -312,6 +313,10 @@ def test_requests_and_local_variables_do_not_leave() -> None:
         f"[2026-11-29 18:30:27] Finish: obj=GenerateReqInput(rid='ab12'), out={{'text': '{prompt}'}}",
         f'{{"timestamp": "x", "event": "request.received", "rid": "1", "obj": {{"text": "{prompt}"}}}}',
         f"TypeError: TokenizedGenerateReqInput(rid='x', input_text='{prompt}')",
+        f'{{"model": "m", "prompt": "{prompt}", "n": 1}}',
+        f'{{"prompt": ["hello", "{prompt}"], "n": 1}}',
+        f"bad request: messages=[{{'role': 'user', 'content': 'it\\'s {prompt}', 'x': 1}}]",
+        f"text='{prompt} and the line ends here",
     ):
         both = redactor.text(f"{line}\nnext line")
         assert prompt not in both
@@ -320,6 +325,22 @@ def test_requests_and_local_variables_do_not_leave() -> None:
     dumped = json.dumps(redactor.dump([{"frames": [frame]}]))
     assert prompt not in dumped
     assert "alice" not in dumped
+
+
+def test_what_stands_beside_a_prompt_stays() -> None:
+    line = "input_ids=[1, [22, 3]], n=1, prompt='x', context_length=8, texts=['a', \"b\"], chat_template=None"
+    left = (
+        f"input_ids={LEFT_OUT}, n=1, prompt={LEFT_OUT}, context_length=8, texts=[{LEFT_OUT}], "
+        "chat_template=None"
+    )
+    assert Redactor("salt").text(line) == left
+
+
+def test_an_address_of_mail_becomes_a_pseudonym() -> None:
+    text = Redactor("salt").text("by alice.smith@mail.example.com, sglang@0.5.14")
+    assert "alice" not in text
+    assert "mail.example" not in text
+    assert text.endswith("sglang@0.5.14")
 
 
 def test_names_become_pseudonyms_that_stay_the_same() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -86,3 +87,20 @@ def test_pipes_and_devices_are_not_read(case: Path) -> None:
     assert workbench.open_evidence(case).odd_ranks == (1,)
     with pytest.raises(WorkbenchError, match="neither a file nor a folder"):
         workbench.open_evidence(case / "x.log")
+
+
+@pytest.mark.parametrize("given", [{"log": 3}, {"snapshots": True}])
+def test_what_attach_cannot_take(given: dict[str, object]) -> None:
+    with pytest.raises(WorkbenchError) as told:
+        workbench.attach(os.getpid(), **given)  # type: ignore[arg-type]
+    assert told.value.next_step
+    assert next(iter(given)) in str(told.value) or "log" in str(told.value)
+
+
+def test_a_process_that_has_ended_is_told_as_such() -> None:
+    ended = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+    with pytest.raises(WorkbenchError, match=f"process {ended.pid} has ended") as told:
+        workbench.attach(ended.pid, snapshots=1)
+    assert "open_evidence" in str(told.value)
+    ended.wait()

@@ -108,3 +108,16 @@ def test_a_log_that_ended_before_the_processes_began_is_left_out(tmp_path: Path)
     found = read_scene(case)
     assert not found.logs
     assert any("older than the processes" in note for note in found.notes)
+
+
+def test_a_log_that_the_server_holds_open_is_its_own_whatever_clock_it_has(tmp_path: Path) -> None:
+    case = capture(tmp_path)
+    processes(case, started=1795977090.0 - 60)
+    manifest = {
+        "format": "workbench.case/1",
+        "host": "node-1",
+        "utc_offset": 7200.0,
+        "logs": [{"file": "server.log", "pids": [2062]}],
+    }
+    (case / "manifest.json").write_text(json.dumps(manifest))
+    assert len(read_scene(case).logs) == 1

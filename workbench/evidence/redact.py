@@ -66,7 +66,7 @@ _SECRETS = re.compile(
 )
 # `api_key='…'` in the line of the server's arguments, `"hf_token": "…"`, `HF_TOKEN=…`, `?token=…`.
 _ASSIGNED = re.compile(
-    r"""(?P<name>\b[\w-]*(?:api_?key|_key|access_key|token|secret|password|passwd|credentials?)\b['"]?\s*[=:]\s*)"""
+    r"""(?P<name>\b[\w-]*(?:api[_-]?key|_key|access[_-]key|token|secret|password|passwd|credentials?)\b['"]?\s*[=:]\s*)"""
     r"""(?P<value>'(?:[^'\\]|\\.){1,2000}'|"(?:[^"\\]|\\.){1,2000}"|[^\s,'")\]}&]{6,2000})""",
     re.IGNORECASE,
 )
@@ -74,6 +74,18 @@ _ASSIGNED = re.compile(
 _REQUEST = re.compile(
     r"""(?P<head>\b(?:Receive|Finish)(?: request)?: |"event": ?"request\.\w+",? ?|\b\w*ReqInput\()"""
     r"""(?:obj=\w*ReqInput\()?(?:rid=(?P<rid>'?[\w-]{1,64}'?))?"""
+)
+# Prompts and answers wherever else a line holds them: `"content": "…"`, `text='…'`, `input_ids=[…]`.
+_TEXT = r"""(?:'(?:[^'\\\n]|\\.){0,100000}(?:'|$)|"(?:[^"\\\n]|\\.){0,100000}(?:"|$))"""
+_PROMPT = re.compile(
+    r"""(?P<name>\b(?:prompts?|contents?|texts?|messages|(?:input|output|prompt|system)_(?:text|prompt)|query
+    |reasoning_content|completions?|documents?|passages?)['"]?\s*[=:]\s*(?P<list>\[)?)"""
+    rf"""(?(list)(?:{_TEXT}(?:,[ ]?(?=['"]))?)+|{_TEXT})"""
+    r"""|(?P<ids>\b\w*(?:input|output|prompt|token)_ids['"]?\s*[=:]\s*)\[(?:[\d\s,]|\[[\d\s,]*\]){0,100000}\]?""",
+    re.VERBOSE | re.MULTILINE,
+)
+_MAIL = re.compile(
+    r"(?<![\w.+-])(?P<user>[\w.+-]{1,64})@(?P<host>(?:[A-Za-z0-9-]{1,63}\.){1,6}[A-Za-z]{2,12})\b"
 )
 _HOME = re.compile(r"(?P<head>/(?:home|Users)/|/data/home/|/mnt/home/)(?P<user>[\w.@-]{1,64})")
 # NCCL begins its lines with the host's name: `node17:4711:4788 [3] NCCL INFO …`.
@@ -145,7 +157,10 @@ class Redactor:
         # A search for one word is a hundred times faster than a pattern, and most texts have none.
         if any(word in text for word in ("ReqInput(", "Receive", "Finish", '"event"')):
             text = "\n".join(_without_request(line) for line in text.split("\n"))
+        text = _PROMPT.sub(lambda m: f"{m['name'] or m['ids']}{LEFT_OUT}", text)
         text = _SECRETS.sub(LEFT_OUT, text)
+        if "@" in text:
+            text = _MAIL.sub(self._mail, text)
         text = _ASSIGNED.sub(_without_value, text)
         text = _HOME.sub(lambda m: m["head"] + self._alias("user", m["user"]), text)
         for match in _NCCL_HOST.finditer(text) if "] NCCL" in text else ():
@@ -197,6 +212,9 @@ class Redactor:
             f"{kind}\0{name}".encode(), key=self._salt[:64], digest_size=16
         ).hexdigest()
         return f"{kind}-{digest[:6]}"
+
+    def _mail(self, match: re.Match[str]) -> str:
+        return f"{self._alias('user', match['user'])}@{self._alias('host', match['host'])}"
 
     def _address(self, match: re.Match[str]) -> str:
         address = match[0]

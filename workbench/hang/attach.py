@@ -120,7 +120,7 @@ def collect(
 def _check(pid: object, snapshots: object, interval: object) -> None:
     if pid is not None and (not isinstance(pid, int) or isinstance(pid, bool) or pid < 1):
         raise WorkbenchError(f"{shown(pid)} is no pid", next_step="Give the pid of a process.")
-    if not isinstance(snapshots, int) or not 1 <= snapshots <= 100:
+    if not isinstance(snapshots, int) or isinstance(snapshots, bool) or not 1 <= snapshots <= 100:
         raise WorkbenchError(
             f"snapshots={shown(snapshots)} cannot be taken",
             next_step="Give a number from 1 to 100.",
@@ -141,6 +141,10 @@ def _plan(
 ) -> collector.Plan:
     from workbench import __version__
 
+    if log is not None and not isinstance(log, str | os.PathLike):
+        raise WorkbenchError(
+            f"{shown(log)} is no path of a log", next_step="Give the path of a file."
+        )
     path = None if log is None else os.fspath(Path(log).expanduser())
     if path is not None and not os.path.isfile(path):
         raise WorkbenchError(

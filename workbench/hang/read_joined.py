@@ -117,9 +117,10 @@ class Joined:
         given = command_arguments(list(commands[-1]), host.version) if commands else {}
         for log in list(host.logs):
             why = _another_size(given, log.arguments, host.version)
-            ended = log.log.last_at
+            held = host.manifest is not None and bool(host.manifest.logs.get(log.log.name))
+            ended = max((one.at for one in log.log.lines if one.at is not None), default=None)
             known = started is not None and ended is not None and ahead is not None
-            if not why and known and ended - ahead < started - _CLOCKS:  # type: ignore[operator]
+            if not (why or held) and known and ended - ahead < started - _CLOCKS:  # type: ignore[operator]
                 why = "its last line is older than the processes"
             if why:
                 host.logs.remove(log)

@@ -134,6 +134,13 @@ def choose(pid: int | None, processes: dict[int, proc.Stat]) -> Server:
             f"Give the pid of the one that is meant, such as {holding[0].root}.",
         )
     known = "; ".join(describe(server) for server in servers[:6])
+    if processes[pid].state in ("Z", "X"):
+        raise CollectError(
+            f"process {pid} has ended",
+            "it is a zombie: its parent has not looked yet, and nothing can be read of it"
+            + (f"; SGLang servers here: {known}" if known else ""),
+            "Open the log that it wrote with workbench.open_evidence, or workbench hang LOG.",
+        )
     raise CollectError(
         f"process {pid} belongs to no SGLang server",
         f"SGLang servers here: {known}" if known else "no SGLang server is running here",
