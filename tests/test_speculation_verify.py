@@ -10,10 +10,12 @@ from workbench.speculation.verify import greedy, sample_sglang, sample_vllm
 
 
 def tree_of(tokens: list[int], parents: list[int]) -> Tree:
-    depths = []
+    depths: list[int] = []
     for parent in parents:
         depths.append(1 if parent < 0 else depths[parent] + 1)
-    rows = [torch.tensor([x]) for x in (tokens, [0.5] * len(tokens), parents, depths, parents)]
+    rows = [
+        torch.tensor([x]) for x in (tokens, [0.5] * len(tokens), parents, depths, parents, parents)
+    ]
     return Tree(*rows)
 
 

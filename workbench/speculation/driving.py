@@ -61,6 +61,9 @@ class Driving:
     moved
         Whether a branch that is drafted on brings its own keys and values along. SGLang leaves them where
         they are: a branch that hangs on another one's node sees the keys of whoever had its place before.
+    refreshed
+        Whether verified tokens are entered again with the target's features, as every engine does. If not,
+        the keys that were made while drafting stay, and `extend` has no meaning.
     lagging
         Each slot is given the token of its own features, not the one after it: wrong for every EAGLE-3
         trainer and engine.
@@ -74,6 +77,7 @@ class Driving:
     frozen: bool = False
     extend: Extend = "prefix"
     moved: bool = True
+    refreshed: bool = True
     lagging: bool = False
 
     def replaced(self, **changes: Any) -> Driving:

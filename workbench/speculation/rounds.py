@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _ROWS = 32  # requests at a time
+Past = Sequence[Sequence[tuple["Tensor", "Tensor"]]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,16 +142,22 @@ def extend(draft: Draft, driving: Driving, trace: TargetTrace) -> Cache:
 
 @dataclasses.dataclass(frozen=True)
 class Drafted:
-    """Trees, and for each level the rank of the wanted token in each branch's distribution."""
+    """Trees, and for each level the rank of the wanted token in each branch's distribution.
+
+    `made` has the keys and values of each layer and later step, [rounds, branches, heads, …]; it is empty
+    where nobody needs them.
+    """
 
     tree: trees.Tree
     ranks: Tensor
     first: tuple[Tensor, Tensor]
+    made: Past = ()
 
     def rows(self, at: Tensor) -> Drafted:
         """Return some of the rounds."""
         tree = trees.Tree(*(getattr(self.tree, f.name)[at] for f in dataclasses.fields(self.tree)))
-        return Drafted(tree, self.ranks[at], (self.first[0][at], self.first[1][at]))
+        made = [[(k[at], v[at]) for k, v in steps] for steps in self.made]
+        return Drafted(tree, self.ranks[at], (self.first[0][at], self.first[1][at]), made)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,6 +182,7 @@ class Branches:
         places = torch.arange(bias.shape[-1], device=bias.device)
         self.tiles = (places // DECODE_TILE).expand_as(self.bias)
         self.own: list[list[tuple[Tensor, Tensor]]] = [[] for _ in past]
+        self.made: list[list[tuple[Tensor, Tensor]]] = [[] for _ in past]
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Keep this step's keys and values, and attend."""
@@ -182,6 +190,7 @@ class Branches:
 
         s = self.settings
         self.own[layer].append((k, v))
+        self.made[layer].append((k, v))
         keys = torch.stack([pair[0] for pair in self.own[layer]], dim=2)
         values = torch.stack([pair[1] for pair in self.own[layer]], dim=2)
         free = torch.zeros(keys.shape[:3], device=q.device)
@@ -249,7 +258,7 @@ def draft_rounds(
     tree = trees.prune(levels, driving.draft_tokens - 1)
     row = torch.arange(len(root), device=device)[:, None]
     found = torch.stack(ranks, dim=1)[row, tree.depths - 1, tree.branches]
-    return Drafted(tree, found, first)
+    return Drafted(tree, found, first, () if driving.refreshed else branches.made)
 
 
 def _root_again(

@@ -4,7 +4,8 @@ The target has run once over prompts and answers (`TargetTrace`). One pass of th
 gives its keys and values and what every slot drafts first, since after each round an engine enters the
 verified tokens again with the target's features. What is left for a round are the later steps of its own
 tree, and rounds do not wait for each other: they are drafted side by side. Only where an engine lets a round
-see what the round before rejected (`Driving.extend` is ``block``) are they drafted one after the other.
+see what the round before rejected (`Driving.extend` is ``block``), or where what was drafted stays
+(`Driving.refreshed` is false), are they drafted one after the other.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from workbench.speculation.rounds import (
     rejected,
     wanted_text,
 )
+from workbench.speculation.stale import keep_drafted
 from workbench.speculation.verify import greedy
 
 if TYPE_CHECKING:
@@ -68,7 +70,7 @@ def replay_rounds(
     with torch.no_grad():
         rounds = Rounds.of(starts, emitted, trace)
         cache = extend(draft, driving, trace)
-        if driving.extend == "block":
+        if driving.extend == "block" or not driving.refreshed:
             return _one_after_the_other(draft, driving, trace, rounds, cache)
         parts = [
             draft_rounds(draft, driving, trace, rounds.rows(at), cache)
@@ -151,9 +153,16 @@ def _next(
     cache: Cache,
     before: Drafted | None,
 ) -> Drafted:
-    """Draft one round of each request; `before` is what the same requests drafted the round before."""
+    """Draft one round of each request; `before` is what the same requests drafted the round before.
+
+    Where the cache is not refreshed, what they drafted is written into it.
+    """
     extra = None
-    if driving.extend == "block" and before is not None:
+    if not driving.refreshed:
+        driving = driving.replaced(extend="prefix")
+        if before is not None:
+            keep_drafted(draft, trace, now, cache, before)
+    elif driving.extend == "block" and before is not None:
         extra = rejected(draft, driving, trace, now, before.tree.tokens)
     return draft_rounds(draft, driving, trace, now, cache, extra)
 

@@ -204,9 +204,15 @@ def _driving(trial: Trial) -> Iterator[Entry]:
         ),
         "clean draft cache": (
             "draft cache", "the draft's cache without rejected and doubled slots",
-            {"extend": "prefix"},
+            {"extend": "prefix", "refreshed": True},
         ),
     }  # fmt: skip
+    if trial.expected is None or trial.expected.counted == "rounds":
+        # Drafting from every place has no round before, and nothing that could be kept of it.
+        changes["drafted keys kept"] = (
+            "draft cache", "the keys of accepted drafts kept, not made anew from the target's features",
+            {"refreshed": False},
+        )  # fmt: skip
     for name, (fact, words, fields) in changes.items():
 
         def apply(state: State, fields: dict[str, Any] = fields) -> State:

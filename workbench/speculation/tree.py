@@ -46,6 +46,8 @@ class Tree:
         1 for a child of the root.
     branches
         Which of the branches forwarded at the level before a node hangs on; 0 at the first level.
+    runs
+        Which of the branches forwarded at its own level a node is; -1: it was not drafted on.
     """
 
     tokens: Tensor
@@ -53,6 +55,7 @@ class Tree:
     parents: Tensor
     depths: Tensor
     branches: Tensor
+    runs: Tensor
 
 
 def best(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -128,4 +131,17 @@ def prune(levels: list[Level], nodes: int) -> Tree:
         index,
         depth[kept],
         branch[kept],
+        _runs(levels, starts, kept),
     )
+
+
+def _runs(levels: list[Level], starts: list[int], kept: Tensor) -> Tensor:
+    """Return which forwarded branch of its level each kept candidate is, -1 for none; the last is not run."""
+    import torch
+
+    run = [level.forwarded + start for level, start in zip(levels, starts, strict=True)][:-1]
+    if not run:
+        return torch.full_like(kept, -1)
+    found = kept[:, :, None] == torch.cat(run, dim=1)[:, None, :]
+    topk = levels[0].forwarded.shape[1]
+    return torch.where(found.any(-1), found.float().argmax(-1) % topk, -1)
