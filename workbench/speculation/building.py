@@ -134,11 +134,16 @@ def _observed(trial: Trial, facts: Facts | None) -> Tally | None:
 
 
 def _as_expected(trial: Trial) -> float | None:
-    """Return the accept length counted as the expectation was, where that is from every place of the text."""
+    """Return the accept length counted as the expectation was, where that is from every place of the text.
+
+    A trainer counts chains: a tree is not to be praised for its width.
+    """
     if trial.expected is None or trial.expected.counted != "places":
         return None
     some = trial.some(range(min(_PLACES, len(trial.trace))))
-    found = measure(State(some.draft, some.driving, some.trace), "places").accept_length
+    steps = some.driving.steps
+    chain = some.driving.replaced(topk=1, draft_tokens=steps + 1)
+    found = measure(State(some.draft, chain, some.trace), "places").accept_length
     return None if math.isnan(found) else found
 
 

@@ -4,8 +4,8 @@ The rules, in this order:
 
 1. Texts that repeat themselves are no evidence: cannot tell.
 2. Acceptance is that of the engine where a real one was seen, else the replay's. It is *low* where fewer
-   than 80 % of the expected drafts are accepted; where nobody knows what to expect, only where hardly any
-   is (`HARDLY` a round): a draft is not slandered for being small.
+   than 80 % of the expected drafts are accepted, by more than chance; where nobody knows what to expect,
+   only where hardly any is (`HARDLY` a round): a draft is not slandered for being small.
 3. Low, and a cause is known that changes what is computed (a static check, weights that hold no known
    values): wrong.
 4. Low without a known cause: cannot tell, and the ablations are the next step.
@@ -27,6 +27,7 @@ from workbench.speculation.texts import Texts
 
 ENOUGH = 0.8  # of the expected drafts
 HARDLY = 0.1  # accepted drafts a round
+SURE = 1.645  # standard errors: one side of 95 %
 FEW = 20  # rounds below which nothing is concluded
 NEAR = 0.25  # logits: bfloat16 has steps of 1/16 between 8 and 16, and sums differ by a few of them
 FAITHFUL = 0.95  # agreement below which replay and engine compute different things
@@ -81,17 +82,24 @@ class Seen:
         return FEW * self.logged.lines if self.logged else 0
 
     @property
-    def low(self) -> bool:
-        """Whether acceptance is lower than it should be."""
+    def low(self) -> bool | None:
+        """Whether acceptance is lower than it should be; None where the rounds are too few to tell."""
         if self.length is None:
-            return False
-        accepted = self.length - 1
+            return None
+        accepted, comparable = self.length - 1, True
         if self.expected is None:
             return accepted < HARDLY
-        same = self.agreement.share if self.agreement else 1.0
-        if self.alike is not None and (same or 0.0) >= FAITHFUL:
-            accepted = self.alike - 1
-        return accepted < ENOUGH * (self.expected.accept_length - 1)
+        if self.expected.counted == "places":
+            same = self.agreement.share if self.agreement else 1.0
+            comparable = self.alike is not None and (same or 0.0) >= FAITHFUL
+            accepted = self.alike - 1 if self.alike is not None and comparable else accepted
+        wanted = ENOUGH * (self.expected.accept_length - 1)
+        tally = self.observed if self.real or self.replayed is None else self.replayed
+        doubt = SURE * tally.error if tally is not None else 0.0
+        if accepted + doubt < wanted:
+            return True
+        # Rounds of an engine accept less than places do, but a tree accepts more: then enough proves nothing.
+        return False if comparable and accepted - doubt >= wanted else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,6 +131,12 @@ def _verdict(seen: Seen, causes: list[Finding]) -> tuple[bool | None, str]:
         return (
             None,
             f"Cannot tell: {seen.texts.refused}, and in a loop a broken draft is right too.",
+        )
+    if seen.low is None:
+        some = f" ({causes[0].title.rstrip('.')})" if causes else ""
+        return (
+            None,
+            f"{seen.rounds:,} rounds are too few to tell whether that is less than it should be{some}.",
         )
     if seen.low and causes:
         more = f" ({len(causes) - 1} more below)" if len(causes) > 1 else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable
 from typing import Any, Self
 
@@ -44,6 +45,16 @@ class Tally:
     def accept_length(self) -> float | None:
         """Tokens a round, the target's own included; None without rounds."""
         return 1 + self.accepted / self.rounds if self.rounds else None
+
+    @property
+    def error(self) -> float:
+        """Standard error of the accept length; infinite where one round says nothing of the spread."""
+        rounds = self.rounds
+        if rounds < 2:
+            return math.inf
+        mean = self.accepted / rounds
+        spread = sum(n * (k - mean) ** 2 for k, n in enumerate(self.histogram)) / (rounds - 1)
+        return math.sqrt(spread / rounds)
 
     def per_position(self, deepest: int) -> tuple[float, ...]:
         """Return the share of rounds that accepted at least k drafts, from k = 1 on."""

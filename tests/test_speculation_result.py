@@ -1,0 +1,255 @@
+"""A `Replay` as an object: its rounds, its rates, what is saved, and the rules of its verdict."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import workbench
+from workbench.errors import WorkbenchError
+from workbench.result import Finding
+from workbench.speculation.expected import Expected
+from workbench.speculation.judging import FEW, Seen, judge
+from workbench.speculation.kept import MOST_CELLS
+from workbench.speculation.observed import Launch
+from workbench.speculation.result import Agreement, Replay
+from workbench.speculation.tally import Logged, Tally
+from workbench.speculation.texts import Texts
+
+from .replay_samples import chain, counted, hostile, tree
+
+
+def test_rounds_are_records_made_when_asked_for() -> None:
+    replay = chain()
+    assert len(replay.rounds) == 6
+    first, second, third = replay.rounds[:3]
+    assert (first.accepted, first.bonus, first.stop) == ((), 20, "rejected")
+    assert (second.accepted, second.bonus, second.stop) == ((11,), 21, "rejected")
+    assert (third.accepted, third.bonus, third.stop) == ((11, 12, 13), 23, "leaf")
+    assert second.observed == (11, 21)
+    assert [node.reason for node in second.nodes] == ["", "target chose 21", "parent rejected"]
+    assert second.nodes[0].target_top == ((11, 0.5), (9, 0.25))
+    assert replay.rounds[-1] == replay.rounds[5]
+    assert replay.rounds[5].request == 1
+    with pytest.raises(IndexError):
+        replay.rounds[6]
+    with pytest.raises(IndexError):
+        replay.rounds[-7]
+
+
+def test_the_choices_beside_a_node_are_those_at_its_parents_place() -> None:
+    replay = tree()
+    assert replay.kept is not None
+    replay.kept.choices[0, 2, 0] = 33  # after node 1, which is accepted
+    nodes = replay.rounds[0].nodes
+    assert nodes[3].parent == 1
+    assert nodes[3].target_top[0][0] == 33
+    assert nodes[2].parent == 0
+    assert nodes[2].target_top[0][0] == 7
+
+
+def test_acceptance_is_counted() -> None:
+    replay = chain()
+    assert replay.accept_length == pytest.approx(1 + 8 / 6)
+    assert replay.per_position == pytest.approx((4 / 6, 2 / 6, 2 / 6))
+    assert counted().accept_length == 1.0
+    assert counted().per_position == ()
+
+
+def test_the_rate_is_that_of_the_version_asked_for() -> None:
+    replay = chain()
+    assert float(replay.accept_rate()) == pytest.approx(8 / 18)
+    assert float(replay.accept_rate("sglang==0.5.10")) == pytest.approx(14 / 24)
+    assert replay.accept_rate("sglang==0.5.3").accept_rate is None
+    nothing = dataclasses.replace(replay, replayed=Tally((47,)), steps=4, draft_tokens=5)
+    said = nothing.accept_rate("sglang==0.5.9")
+    assert float(said) == pytest.approx(0.2)
+    assert "no draft token was accepted" in str(said)
+    assert "0.20 is its zero" in str(said)
+    assert float(nothing.accept_rate("sglang==0.5.11")) == 0.0
+
+
+def test_a_rate_without_a_version_or_rounds_is_refused() -> None:
+    with pytest.raises(WorkbenchError, match="which version"):
+        chain(engine="").accept_rate()
+    with pytest.raises(WorkbenchError, match="which version"):
+        chain().accept_rate("sglang")
+    with pytest.raises(WorkbenchError, match="a log alone"):
+        counted().accept_rate()
+
+
+def test_the_next_rejection_is_found() -> None:
+    replay = chain()
+    assert replay.next_rejection() == 0
+    assert replay.next_rejection(0) == 1
+    assert replay.next_rejection(1) == 3
+    assert replay.next_rejection(4) is None
+    assert counted().next_rejection() is None
+
+
+@pytest.mark.parametrize("make", [chain, tree, counted, hostile], ids=lambda f: f.__name__)
+def test_it_is_saved_and_loaded(make: Any, tmp_path: Path) -> None:
+    replay = make()
+    loaded = workbench.load(replay.save(tmp_path / "replay.json"))
+    assert isinstance(loaded, Replay)
+    assert loaded.to_json() == replay.to_json()
+    assert list(loaded.rounds) == list(replay.rounds)
+    assert loaded.to_text(80) == replay.to_text(80)
+    assert loaded.payload() == replay.payload()
+    assert loaded.trial is None
+
+
+def test_what_is_unknown_comes_back_unknown(tmp_path: Path) -> None:
+    replay = chain()
+    assert replay.kept is not None
+    replay.kept.columns.margins[:] = float("nan")
+    replay.kept.columns.bonus[2] = -1
+    replay.kept.choices[:, 1:] = -1
+    loaded = workbench.load(replay.save(tmp_path / "replay.json"))
+    assert isinstance(loaded, Replay)
+    assert loaded.rounds[0].margin is None
+    assert loaded.rounds[2].bonus is None
+    assert loaded.rounds[2].stop == "unknown"
+    assert loaded.rounds[0].nodes[1].target_top == ()
+
+
+def test_a_saved_replay_is_bounded_and_says_so(tmp_path: Path) -> None:
+    many = MOST_CELLS // 3 + 300
+    replay = chain(rounds=many)
+    path = replay.save(tmp_path / "many.json")
+    loaded = workbench.load(path)
+    assert isinstance(loaded, Replay)
+    assert len(loaded.rounds) == MOST_CELLS // 3
+    assert loaded.total == many
+    assert loaded.accept_length == replay.accept_length
+    assert loaded.payload()["left_out"] == 300
+
+
+def test_a_loaded_replay_is_not_ablated(tmp_path: Path) -> None:
+    loaded = workbench.load(chain().save(tmp_path / "replay.json"))
+    assert isinstance(loaded, Replay)
+    with pytest.raises(WorkbenchError, match=r"cannot be ablated[\s\S]*no models"):
+        loaded.ablate()
+
+
+def _damage(data: dict[str, Any], path: str, value: Any) -> None:
+    *way, last = path.split(".")
+    for step in way:
+        data = data[step]
+    data[last] = value
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("ok", "yes"),
+        ("replayed", [-1, 3]),
+        ("observed", "many"),
+        ("kept.rounds", 10**9),
+        ("kept.rounds", 5),
+        ("kept.columns.parents", [[5, 0, 1]] * 6),
+        ("kept.columns.parents", [[-1, 0]] * 6),
+        ("kept.columns.request", [0, 0, 0, 9, 9, 9]),
+        ("kept.columns.tokens", [["x", 1, 2]] * 6),
+        ("kept.columns.taken", None),
+        ("kept.choices", [[[1]]] * 6),
+        ("kept.requests", [{"name": "a", "tokens": ["b"], "prompt": 1}]),
+        ("kept.words", {"x": "y"}),
+        ("expected", {"accept_length": 2.0}),
+        ("course", [[1.0]]),
+        ("findings", [{}]),
+    ],
+)
+def test_a_damaged_file_is_refused(path: str, value: Any, tmp_path: Path) -> None:
+    data = chain().to_dict()
+    _damage(data, path, value)
+    file = tmp_path / "damaged.json"
+    file.write_text(json.dumps(data))
+    with pytest.raises(WorkbenchError, match="is not a saved workbench result"):
+        workbench.load(file)
+
+
+def test_rows_are_rounds() -> None:
+    frame = chain().to_pandas()
+    assert list(frame["accepted"]) == [0, 1, 3, 0, 1, 3]
+    assert list(frame["observed"]) == [0, 1, 3, 0, 1, 3]
+
+
+# The verdict
+
+ERROR = Finding("key-dropped", "error", "ten keys are dropped", changes_output=True)
+HARMLESS = Finding("dtype", "error", "a name is odd", changes_output=False)
+WANTED = Expected(2.5, (0.7, 0.5, 0.3))
+LOOPS = Texts((0.1, 0.1, 0.1), (0, 1), 2, "2 of 2 answers repeat themselves", None)
+NONE, SOME, GOOD = Tally((400,)), Tally((200, 100, 100)), Tally((100, 100, 100, 100))
+
+
+def seen(tally: Tally | None, **changes: Any) -> Seen:
+    plain = Seen(tally, None, None, None, 3, "sglang==0.5.11", Launch("sglang==0.5.11"))
+    return dataclasses.replace(plain, **changes)
+
+
+@pytest.mark.parametrize(
+    ("case", "ok"),
+    [
+        (seen(GOOD, expected=WANTED), True),
+        (seen(GOOD, expected=WANTED, static=(HARMLESS,)), True),
+        # Without anything to compare with, nothing is praised and nothing is accused.
+        (seen(GOOD), None),
+        (seen(SOME), None),
+        (seen(NONE), None),
+        (seen(NONE, static=(HARMLESS,)), None),
+        (seen(SOME, static=(ERROR,)), None),
+        # Low, with and without a cause.
+        (seen(NONE, static=(ERROR,)), False),
+        (seen(SOME, expected=WANTED, static=(ERROR,)), False),
+        (seen(SOME, expected=WANTED), None),
+        # A broken contract with good acceptance: cannot tell what it costs.
+        (seen(GOOD, expected=WANTED, static=(ERROR,)), None),
+        # Loops, few rounds, and rounds that may be either.
+        (seen(NONE, static=(ERROR,), texts=LOOPS), None),
+        (seen(GOOD, expected=WANTED, texts=LOOPS), None),
+        (seen(Tally((FEW - 1,)), static=(ERROR,)), None),
+        (seen(Tally((9, 9, 9)), expected=WANTED, static=(ERROR,)), None),
+        # A real engine's rounds go before the replay's.
+        (seen(GOOD, observed=NONE, real=True, static=(ERROR,)), False),
+        (seen(GOOD, observed=NONE, real=True, expected=WANTED), None),
+        (seen(None, observed=GOOD, expected=WANTED), True),
+        (seen(None, logged=Logged(30, 1.0, 0.2, 1.0, 1.0), static=(ERROR,)), False),
+        (seen(None), None),
+    ],
+)
+def test_the_verdict(case: Seen, ok: bool | None) -> None:
+    judged = judge(case)
+    assert judged.ok is ok
+    assert judged.summary
+
+
+PLACES = Expected(2.5, (0.7, 0.5, 0.3), counted="places")
+FAITHFUL, OTHER = Agreement(400, 396, 390), Agreement(400, 200, 200)
+
+
+def test_an_expectation_from_every_place_is_compared_with_every_place() -> None:
+    low_rounds = seen(SOME, observed=SOME, real=True, expected=PLACES, agreement=FAITHFUL)
+    assert judge(dataclasses.replace(low_rounds, alike=2.4)).ok is True
+    assert judge(dataclasses.replace(low_rounds, alike=1.4, static=(ERROR,))).ok is False
+
+
+def test_a_replay_that_is_not_what_ran_cannot_clear_the_engine() -> None:
+    other = seen(GOOD, observed=GOOD, real=True, expected=PLACES, agreement=OTHER, alike=2.5)
+    judged = judge(other)
+    assert judged.ok is None
+    assert "unfaithful" in {f.code for f in judged.findings}
+
+
+def test_unwritten_memory_is_a_cause_and_its_range_is_told() -> None:
+    case = seen(NONE, filled=("fc.weight",), fills={"zero": 1.0, "random": 1.02, "nan": 1.0})
+    judged = judge(case)
+    assert judged.ok is False
+    (found,) = (f for f in judged.findings if f.code == "unwritten-memory")
+    assert "1.00 (zero), 1.02 (random), 1.00 (nan)" in found.detail
+    assert "between 1.00 and 1.02" in found.evidence_for[0]
