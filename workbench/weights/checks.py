@@ -7,6 +7,9 @@ from workbench.weights.records import Judgement, Measure
 # Above 2^30 no weight of a model that ever ran; between it and 2^20 only where many values are like that.
 _HUGE, _LARGE, _TINY = 2.0**30, 2.0**20, 2.0**-40
 _GARBAGE_SHARE = 1e-3
+# A flipped bit of the exponent: at most a few values, so many times what 99.8 % of all stay within. The
+# largest weights that training made ("super weights") are a thousand times that.
+_FLIPPED, _FEW, _MANY = 1e6, 4, 4096
 
 
 def check(measure: Measure) -> Judgement | None:
@@ -29,6 +32,17 @@ def check(measure: Measure) -> Judgement | None:
         )
     if measure.min == measure.max:
         return _constant(measure)
+    within = max(map(abs, measure.quantiles[1:-1]), default=0.0)
+    # A value alone makes the variance: so many values as large as the largest do.
+    few = measure.seen * (measure.std / measure.absmax) ** 2
+    if seen >= _MANY and few < _FEW and 0 < within * _FLIPPED < measure.absmax:
+        return Judgement(
+            "invalid",
+            f"a value of {measure.absmax:.3g} where 99.8 % lie within ±{within:.2g}: a flipped bit, or a "
+            "write that went astray",
+            family="memory",
+            stage=0,
+        )
     if measure.absmax < _TINY:
         return Judgement(
             "invalid",
@@ -61,7 +75,7 @@ def _not_finite(measure: Measure) -> Judgement:
 
 def _constant(measure: Measure) -> Judgement:
     value, vector = measure.min, sum(size > 1 for size in measure.shape) < 2
-    what = f"all {measure.seen:,} values read are {value:g}"
+    what = f"all {measure.seen:,} values read are {value + 0.0:g}"  # no -0
     if value == 0:
         if not vector:
             return Judgement(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from math import prod
 from typing import Any
@@ -31,6 +32,7 @@ _FEWEST_ROWS = 64
 _RUNS = 32
 # Kurtosis and dispersion that no init reaches, whatever scales its blocks were drawn with.
 _KURTOSIS_Z, _DISPERSION = 20.0, 20.0
+_FEW_ZEROS = 0.01
 
 
 def judge_matrix(measure: Measure, rows: Rows, context: Context) -> Judgement:
@@ -57,6 +59,11 @@ def _cheap(measure: Measure) -> Judgement | None:
     # Both ways: a fused tensor whose blocks were drawn with different sigmas has unequal rows, not columns.
     if law.kurtosis_z < _KURTOSIS_Z or min(spread) < _DISPERSION:
         return None
+    # Rows or columns of zeros, and scales folded into both, give an init heavy tails, too.
+    if measure.zeros > _FEW_ZEROS * measure.seen or measure.kurtosis + 3 < 1.1 * _by_scales(
+        measure
+    ):
+        return None
     return Judgement(
         "trained",
         f"heavier tails than any init (kurtosis {measure.kurtosis:.2f}, z = {law.kurtosis_z:.0f} to the "
@@ -67,6 +74,21 @@ def _cheap(measure: Measure) -> Judgement | None:
             ("column_dispersion", spread[1]),
         ),
     )
+
+
+def _by_scales(measure: Measure) -> float:
+    """Return the fourth moment that normal entries have, once their rows and columns have such norms."""
+    moment = 3.0
+    for z, size, entries in zip(
+        (measure.row_dispersion, measure.column_dispersion),
+        _sides(measure),
+        reversed(_sides(measure)),
+        strict=True,
+    ):
+        # Backwards from the z value: how much squared norms vary, over the square of their mean.
+        ratio = 1 + (z or 0.0) / math.sqrt(max(size - 1, 1) / 2)
+        moment *= 1 + max(ratio, 0.0) * (measure.kurtosis + 2) / entries
+    return moment
 
 
 def by_looking(measure: Measure, rows: Rows, context: Context) -> Judgement:
@@ -100,7 +122,11 @@ def _look(measure: Measure, values: Floats, context: Context) -> Judgement:
     if seen.empty_rows or seen.empty_columns:
         measure = _of_the_filled(measure, seen)
     law = fit(measure)
-    verdict, family, reason = _conclude(measure, found, law)
+    filled = (
+        m - m * seen.empty_rows // max(seen.rows, 1),
+        n - n * seen.empty_columns // max(seen.columns, 1),
+    )
+    verdict, family, reason = _conclude(measure, found, law, filled)
     size, size_text = None, ""
     corroboration = _empty(seen)
     if verdict != "trained":
@@ -120,9 +146,11 @@ def _look(measure: Measure, values: Floats, context: Context) -> Judgement:
     )
 
 
-def _conclude(measure: Measure, found: Evidence, law: Fit) -> tuple[Verdict, Family, str]:
-    """Return verdict, family and reason."""
-    m, n = _sides(measure)
+def _conclude(
+    measure: Measure, found: Evidence, law: Fit, filled: tuple[int, int]
+) -> tuple[Verdict, Family, str]:
+    """Return verdict, family and reason; `filled` is how many rows and columns hold more than zeros."""
+    m, n = filled
     if found.verdict == "trained":
         return "trained", "", found.text
     if found.verdict == "orthogonal":
@@ -130,7 +158,7 @@ def _conclude(measure: Measure, found: Evidence, law: Fit) -> tuple[Verdict, Fam
         return "at_init", "orthogonal", text
     far = f"kurtosis {measure.kurtosis:.2f}, z = {law.kurtosis_z:.0f} to the nearest"
     if min(m, n) < SMALLEST_SIDE or m * n < SMALLEST_SIZE:
-        if law.is_far:
+        if law.is_far and not found.is_thin:
             return "trained", "", f"its values follow no law that inits are drawn from ({far})"
         text = f"too small to tell: {m:,} × {n:,} values without structure do not prove that there is none"
         return "undecided", "", text
@@ -149,7 +177,8 @@ def _of_the_filled(measure: Measure, seen: Spectrum) -> Measure:
     """Return the measure of what is not in rows or columns of zeros, a peak otherwise."""
     filled = (1 - seen.empty_rows / seen.rows) * (1 - seen.empty_columns / seen.columns)
     std = measure.std / max(filled, 1 / measure.seen) ** 0.5
-    return dataclasses.replace(measure, kurtosis=seen.kurtosis, std=std, ks=None)
+    count = max(round(measure.seen * filled), 1)
+    return dataclasses.replace(measure, kurtosis=seen.kurtosis, std=std, ks=None, seen=count)
 
 
 def _empty(seen: Spectrum) -> tuple[str, ...]:

@@ -35,10 +35,16 @@ _ORDER = (
 
 def is_weight(name: str, dtype: str, layout: str = "", is_matrix: bool = True) -> bool:
     """Say whether a tensor holds something that training moves: no buffer, no table of integers."""
+    return not why_no_weight(name, dtype, layout, is_matrix)
+
+
+def why_no_weight(name: str, dtype: str, layout: str = "", is_matrix: bool = True) -> str:
+    """Say what a tensor is that training does not move; "" for a weight."""
     if layout:
-        return True
-    table = dtype in _TABLES or (dtype in _CODES and not is_matrix)
-    return not table and not _BUFFER.search(name)
+        return ""
+    if dtype in _TABLES or (dtype in _CODES and not is_matrix):
+        return f"a table of {dtype} (ids, masks, counters)"
+    return "a buffer that no training touches" if _BUFFER.search(name) else ""
 
 
 def is_seldom_read(name: str) -> bool:

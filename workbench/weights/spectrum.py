@@ -23,6 +23,8 @@ _STEPS = 48
 _ROUNDS = 3
 _JUMPS = 8
 _NEARLY = 0.3
+# Values so many deviations out are left out of the mean, so often.
+_ALONE, _TRIMS = 30.0, 6
 # How far the norms may be more alike than expected: the kurtosis that is expected is itself estimated.
 _SLACK_BELOW = 0.05
 
@@ -54,6 +56,8 @@ class Spectrum:
         ones. Of the values as they are, where it is small.
     empty_rows, empty_columns
         How many hold nothing but zeros; they are left out of everything else.
+    filled
+        Values beside zeros that a row or column has, whichever is fewer, on average over those not empty.
     """
 
     gram: float = 0.0
@@ -68,6 +72,7 @@ class Spectrum:
     orthogonality: float = 1.0
     empty_rows: int = 0
     empty_columns: int = 0
+    filled: float = 0.0
 
 
 def spectrum(values: Floats, slack: float = 0.05) -> Spectrum:
@@ -95,9 +100,11 @@ def spectrum(values: Floats, slack: float = 0.05) -> Spectrum:
     )
     if nothing.empty_rows or nothing.empty_columns:
         values = values[some_rows][:, some_columns]
+    filled = int(np.count_nonzero(values)) / max(values.shape) if values.size else 0.0
+    nothing = dataclasses.replace(nothing, filled=filled)
     if min(values.shape) < 2:
         return nothing
-    mean, spread = values.mean(dtype=np.float64), values.std(dtype=np.float64)
+    mean, spread = _middle(values)
     if not spread > 0:
         return nothing
     plain = values / np.float32(spread)
@@ -105,7 +112,8 @@ def spectrum(values: Floats, slack: float = 0.05) -> Spectrum:
     matrix = _equilibrated(values)
     if min(matrix.shape) < 2:
         return nothing
-    kurtosis = _entry_kurtosis(matrix)
+    fourth = float(np.mean(np.square(np.square(matrix)), dtype=np.float64))
+    kurtosis = _entry_kurtosis(fourth, matrix.shape)
     beside = np.sqrt(matrix.size)
     row_neighbours = float(np.einsum("ij,ij->", matrix[1:], matrix[:-1]) / beside)
     column_neighbours = float(np.einsum("ij,ij->", matrix[:, 1:], matrix[:, :-1]) / beside)
@@ -123,7 +131,7 @@ def spectrum(values: Floats, slack: float = 0.05) -> Spectrum:
         orthogonality = n * _mean_squared_cosine((plain @ plain.T).astype(np.float64))
     return dataclasses.replace(
         nothing,
-        gram=(n * cosines - 1) * len(gram) / 2,
+        gram=(n * cosines - _chance(fourth, m)) * len(gram) / 2,
         edge=_edge_z(largest, m, n),
         kurtosis=kurtosis,
         row_scale=_scale_z(values, 1, kurtosis, slack),
@@ -132,6 +140,32 @@ def spectrum(values: Floats, slack: float = 0.05) -> Spectrum:
         column_neighbours=column_neighbours,
         orthogonality=orthogonality,
     )
+
+
+def _middle(values: Floats) -> tuple[float, float]:
+    """Return mean and standard deviation, without the few values that would make both by themselves.
+
+    One value of 10^4 in a matrix of 0.02 has a mean of its own: taken off the others, it is a direction.
+    """
+    mean, spread = float(values.mean(dtype=np.float64)), float(values.std(dtype=np.float64))
+    for _ in range(_TRIMS):
+        if max(float(values.max()) - mean, mean - float(values.min())) <= _ALONE * spread:
+            break
+        inside = values[np.abs(values - np.float32(mean)) <= np.float32(_ALONE * spread)]
+        rest = float(inside.std(dtype=np.float64))
+        if not rest > 0:
+            break
+        mean, spread = float(inside.mean(dtype=np.float64)), rest
+    return mean, spread
+
+
+def _chance(fourth: float, rows: int) -> float:
+    """Return the mean squared cosine between rows, times the columns, of independent entries.
+
+    Columns of one norm share what the squares of each make together: what one row has of a column the
+    others have not. So it is below 1 by (fourth moment - 1) / rows, which of few values beside zeros is much.
+    """
+    return (rows - fourth) / (rows - 1)
 
 
 def _equilibrated(values: Floats) -> Floats:
@@ -181,15 +215,14 @@ def _scale_z(values: Floats, axis: int, kurtosis: float, slack: float) -> float:
     return float(beyond * np.sqrt(len(steps) / 3))
 
 
-def _entry_kurtosis(matrix: Floats) -> float:
+def _entry_kurtosis(fourth: float, shape: tuple[int, ...]) -> float:
     """Return the excess kurtosis of the entries before their scales were divided out.
 
     Dividing by the norms of rows and columns takes away about (k + 1.2) 1.67 / n of the fourth moment: exact
     to first order for normal entries, near it for uniform ones.
     """
-    fourth = float(np.mean(np.square(np.square(matrix)), dtype=np.float64))
     lost = max(fourth - 1.8, 0.0) * 1.67
-    for size in matrix.shape:
+    for size in shape:
         fourth *= 1 + lost / size
     return fourth - 3.0
 

@@ -15,9 +15,13 @@ SMALLEST_SIDE, SMALLEST_SIZE = 32, 4096
 
 # Fewer rows or columns have no spectrum.
 _FEWEST = 8
+# So many values beside zeros a row and column: with fewer the laws of large matrices do not hold.
+_FEWEST_FILLED = 12
 
 # Thresholds on |z|, fixed on one half of the corpus of benchmarks/weights_accuracy.
 TRAINED, AT_INIT = 6.5, 4.0
+# One that was trained is known whose rows are more orthogonal than chance by 3.4, and nothing else.
+_AT_INIT_BELOW = 3.0
 # What the rounding of a format does to the norms of rows of an init: groups that share a power of two as
 # their scale have errors in common.
 _SLACK, _SLACK_ROUNDED, _SLACK_POWERS = 0.05, 0.1, 0.5
@@ -38,6 +42,7 @@ class Evidence:
 
     verdict: Literal["trained", "none", "undecided", "orthogonal"]
     text: str
+    is_thin: bool = False  # too few values beside zeros for any statistic
 
 
 _TEXTS = {
@@ -48,6 +53,18 @@ _TEXTS = {
     "row_neighbours": "rows like their neighbours",
     "column_neighbours": "columns like their neighbours",
 }
+
+
+# No sign of training: rows are normalised when they are drawn, too, and signs have one norm.
+_LESS = {
+    "gram": "rows that know less of each other than chance makes them, as in a part of an orthogonal init",
+    "row_scale": "norms of rows that are more alike than chance makes them: normalised, or of one magnitude",
+    "column_scale": "norms of columns that are more alike than chance makes them: normalised, or of one "
+    "magnitude",
+}
+
+
+_SCALES = ("row_scale", "column_scale")
 
 
 def slack(measure: Measure) -> float:
@@ -68,12 +85,19 @@ def evidence(seen: Spectrum, rounded: bool, whole: bool = True) -> Evidence:
         Whether its values have a few bits only (`is_rounded`).
     whole
         Whether all of the matrix was looked at. A part of an orthogonal one has rows that are more
-        orthogonal, and norms that are more alike, than chance makes them: no sign of training then.
+        orthogonal than chance makes them: no sign of training then.
 
     Returns
     -------
     Evidence
     """
+    sides = min(seen.rows - seen.empty_rows, seen.columns - seen.empty_columns)
+    if seen.filled < min(_FEWEST_FILLED, sides / 2):
+        return Evidence(
+            "undecided",
+            f"about {seen.filled:.3g} values a row or column beside zeros: an identity, a mask, or pruned",
+            is_thin=True,
+        )
     if min(seen.rows, seen.columns) < _FEWEST:
         return Evidence(
             "none", f"a matrix of {seen.rows:,} × {seen.columns:,} has no structure to speak of"
@@ -88,20 +112,23 @@ def evidence(seen: Spectrum, rounded: bool, whole: bool = True) -> Evidence:
             f"its rows are orthogonal to each other (mean squared cosine {seen.orthogonality:.2g} of chance)",
         )
     by_name = {
-        "gram": seen.gram,
+        "gram": -seen.gram if whole and seen.gram < -TRAINED else seen.gram,
         "row_scale": seen.row_scale,
         "column_scale": seen.column_scale,
-    }
-    less = min(by_name, key=lambda name: by_name[name])
-    if whole:
-        by_name = {name: abs(value) for name, value in by_name.items()}
-    by_name |= {
         "edge": seen.edge,
         "row_neighbours": abs(seen.row_neighbours),
         "column_neighbours": abs(seen.column_neighbours),
     }
     strongest = sorted(by_name, key=lambda name: by_name[name], reverse=True)
     decisive = [name for name in strongest if by_name[name] > TRAINED]
+    beyond_scale = max(by_name[name] for name in by_name if name not in _SCALES)
+    if decisive and decisive[0] in _SCALES and beyond_scale < AT_INIT:
+        return Evidence(
+            "undecided",
+            f"{_TEXTS[decisive[0]]} (z = {by_name[decisive[0]]:.1f}), and noise once they are divided out: "
+            "an init that a norm or a quantiser's scales were folded into looks so, and so do a few that "
+            "were trained",
+        )
     if decisive:
         said = "; ".join(f"{_TEXTS[name]} (z = {by_name[name]:.1f})" for name in decisive[:2])
         return Evidence("trained", said)
@@ -109,9 +136,9 @@ def evidence(seen: Spectrum, rounded: bool, whole: bool = True) -> Evidence:
     if faint:
         said = "; ".join(f"{_TEXTS[name]} (z = {by_name[name]:.1f})" for name in faint[:2])
         return Evidence("undecided", said)
-    if by_name[less] < -AT_INIT:
-        said = f"{_TEXTS[less]} (z = {by_name[less]:.1f}), as a part of an orthogonal init has them"
-        return Evidence("undecided", said)
+    less = min(by_name, key=lambda name: by_name[name] if name in _LESS else 0.0)
+    if by_name[less] < -(_AT_INIT_BELOW if less == "gram" else AT_INIT):
+        return Evidence("undecided", f"{_LESS[less]} (z = {by_name[less]:.1f})")
     return Evidence("none", f"gram z = {seen.gram:.1f}, largest singular value z = {seen.edge:.1f}")
 
 

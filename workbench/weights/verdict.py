@@ -16,6 +16,7 @@ import numpy as np
 from workbench.weights.checks import check
 from workbench.weights.context import BUDGET, Context, context_of
 from workbench.weights.matrices import judge_matrix
+from workbench.weights.names import why_no_weight
 from workbench.weights.records import Judgement, Measure
 from workbench.weights.stacks import judge_stack
 from workbench.weights.vectors import judge_vector
@@ -45,10 +46,14 @@ def judge(measure: Measure, rows: Rows, context: Context | None = None) -> Judge
         ``at_init`` means: indistinguishable from independent entries of the named family.
     """
     context = context or Context()
+    is_matrix = sum(size > 1 for size in measure.shape) > 1
+    why = why_no_weight(measure.name, measure.dtype, measure.layout, is_matrix)
+    if why:
+        return Judgement("undecided", f"no weight: {why}", stage=0)
     found = check(measure)
     if found:
         return found
-    if sum(size > 1 for size in measure.shape) < 2:
+    if not is_matrix:
         return judge_vector(measure, context.fan_in)
     if context.is_stack:
         return judge_stack(measure, rows, context)
