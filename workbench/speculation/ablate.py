@@ -17,7 +17,7 @@ from workbench.speculation.texts import look
 from workbench.speculation.trial import Trial
 
 FIRST_LOOK = 32  # requests that every switch is tried on
-_PAIR_LOOK = 12  # requests that pairs are tried on
+_PAIR_LOOK = 8  # requests that pairs are tried on
 _CLOSER = 5  # switches of different facts that are then tried on all requests
 _FIRSTS = 5  # switches that a second one is tried beside
 

@@ -21,6 +21,7 @@ from workbench.speculation.texts import Texts
 ENOUGH = 0.8  # of the lost acceptance that a cause must bring back
 _SMALL = 0.03  # of the expected length: a smaller loss is not worth a cause
 _NEEDED = 0.15  # of the loss that the second of a pair must add to either alone
+_FEW = 8  # requests; samples of fewer say little of how much acceptance varies
 _AGREES = 0.85  # of the rounds that a faithful replay has as the engine had them
 
 State = Literal[
@@ -192,6 +193,14 @@ def _without_search(scene: Scene) -> Verdict | None:
             missing="the expected acceptance: the trainer's metrics, or a healthy run",
             next_step="Give expected= (the trainer's full_acc_k, a healthy run, or a number).",
         )  # fmt: skip
+    few = len(scene.reference.served.rounds)
+    if few < _FEW:
+        return Verdict(
+            "cannot_tell",
+            f"Cannot tell: {few} requests are too few to tell a loss from chance.",
+            missing=f"{_FEW} requests or more",
+            next_step="Replay more prompts.",
+        )
     if not lost(scene.reference):
         wanted = scene.reference.expected.accept_length
         return Verdict(
@@ -212,7 +221,7 @@ def _single(scene: Scene) -> Verdict | None:
         return None
     lift = first.lift
     runner = others[0] if others else None
-    if runner is not None and not clear(first.measured, runner.measured):
+    if runner is not None and _rivals(first, runner):
         return _cannot_tell(
             scene,
             f"{lift.words} restores {_percent(lift)}, and {runner.lift.words} "
@@ -255,7 +264,7 @@ def _pair(scene: Scene) -> Verdict | None:
             same = len(single.measured.rounds) == len(first.measured.rounds)
             if same and (added < _NEEDED * loss or not clear(first.measured, single.measured)):
                 return _cannot_tell(scene, "a second change adds too little to be told from chance")
-    if others and not clear(first.measured, others[0].measured):
+    if others and _rivals(first, others[0]):
         return _cannot_tell(
             scene,
             f"{lift.words} restore {_percent(lift)} together, and {others[0].lift.words} "
@@ -338,6 +347,13 @@ def _restores(one: Tried) -> bool:
     lift = one.lift
     enough = lift.restored is not None and lift.restored >= ENOUGH
     return enough and lift.lift_interval[0] > 0 and lift.profile is not False
+
+
+def _rivals(first: Tried, other: Tried) -> bool:
+    """Tell whether another fact explains as much: within chance, or enough by itself."""
+    restored = other.lift.restored
+    enough = restored is not None and restored >= ENOUGH
+    return enough or not clear(first.measured, other.measured)
 
 
 def _confidence(scene: Scene, first: Tried) -> Confidence:

@@ -117,13 +117,31 @@ def measure(state: State, counted: Counted) -> Measured:
         every place of the answers, as trainers count; what an engine leaves in the draft's cache between
         rounds has no meaning there and is left out.
     """
-    driving = state.driving
+    driving, steps = state.driving, state.driving.steps
+    if counted == "rounds" and driving.extend != "prefix":
+        return summed(run_freely(state.draft, driving, state.trace), len(state.trace), steps)
+    driving = driving.replaced(extend="prefix")
+    replayed = replay_rounds(state.draft, driving, state.trace, places(state.trace, driving))
     if counted == "rounds":
-        replayed = run_freely(state.draft, driving, state.trace)
-    else:
-        driving = driving.replaced(extend="prefix")
-        replayed = replay_rounds(state.draft, driving, state.trace, places(state.trace, driving))
-    return summed(replayed, len(state.trace), driving.steps)
+        replayed = replayed.rows(walked(replayed))
+    return summed(replayed, len(state.trace), steps)
+
+
+def walked(every: Replayed) -> Array:
+    """Return which rounds a free run has, given those from every place.
+
+    What a round drafts follows from the text before it, so a run is a walk: the next round begins where the
+    last one ended.
+    """
+    chosen = np.zeros(len(every), dtype=bool)
+    following, request = -1, -1
+    ends = (every.prefix + every.accepted + 1).tolist()
+    for row, (whose, at) in enumerate(
+        zip(every.request.tolist(), every.prefix.tolist(), strict=True)
+    ):
+        if whose != request or at == following:
+            chosen[row], request, following = True, whose, ends[row]
+    return chosen
 
 
 def places(trace: TargetTrace, driving: Driving) -> list[list[int]]:

@@ -77,10 +77,27 @@ def _of_engine(trial: Trial) -> Iterator[Hint]:
     for fact, groups in lost.items():
         yield Hint(fact, _dropped(fact, groups, outcome))
     launch = ["--speculative-algorithm", trial.launch.algorithm] if trial.launch.algorithm else None
-    for finding in contracts.check(trial.checkpoint, outcome, launch=launch):
+    found = contracts.check(trial.checkpoint, outcome, target=_sizes(trial), launch=launch)
+    for finding in found:
         # The replay reads the flat form of a nested config, as whoever launched must have written it.
         if finding.code != "speculators-config":
             yield Hint(_fact_of(finding), finding)
+
+
+def _sizes(trial: Trial) -> Config | None:
+    """Return what the contracts ask of a target's config."""
+    target = trial.target
+    if target is None:
+        return None
+    return Config(
+        {
+            "model_type": target.model_type,
+            "num_hidden_layers": target.layers,
+            "hidden_size": target.hidden,
+            "vocab_size": target.vocabulary,
+        },
+        "the target",
+    )
 
 
 def _outcome(trial: Trial) -> LoadOutcome | None:

@@ -1,0 +1,74 @@
+"""Replaying and ablating the shipped pair: one replay, all ablations, and against generating anew.
+
+    OMP_NUM_THREADS=2 python -m benchmarks.replay [--prompts 200] [--tokens 64]
+
+The draft is the incident's, as SGLang 0.5.11 loads it. To generate anew means that the target answers the
+prompts again for every change, as a benchmark of a server would.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from workbench.checkpoint.open import open_checkpoint
+from workbench.speculation.ablate import FIRST_LOOK, ablate
+from workbench.speculation.expected import Expected
+from workbench.speculation.layers import Numerics
+from workbench.speculation.observed import Launch, read_run
+from workbench.speculation.run import generate
+from workbench.speculation.target import LlamaTarget
+from workbench.speculation.trial import Trial
+
+T = TypeVar("T")
+DATA = Path(__file__).resolve().parents[1] / "data" / "incident"
+LAUNCH = Launch(
+    "sglang==0.5.11", "EAGLE3", steps=4, topk=1, draft_tokens=5, graphs=False, backend="triton",
+    dtype="bfloat16",
+)  # fmt: skip
+
+
+def timed(work: Callable[[], T]) -> tuple[float, T]:
+    """Return how long something took, by the clock, and what it returned."""
+    begin = time.perf_counter()
+    out = work()
+    return time.perf_counter() - begin, out
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--prompts", type=int, default=200)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--generated", type=int, default=40, help="prompts that are generated anew")
+    chosen = parser.parse_args(arguments)
+    target = LlamaTarget.read(open_checkpoint(DATA / "target"), Numerics("bfloat16"))
+    run = read_run(DATA / "runs" / "sglang-0.5.14" / "speculators").some(chosen.prompts)
+    prompts = [request.prompt for request in run.requests]
+    expected = Expected.of_training(DATA / "training" / "draft-report.json", LAUNCH.steps)
+
+    begun, trial = timed(
+        lambda: Trial.of_prompts(
+            target, DATA / "drafts" / "speculators", prompts, launch=LAUNCH,
+            new_tokens=chosen.tokens, expected=expected,
+        )
+    )  # fmt: skip
+    replaying, replayed = timed(lambda: trial.replayed)
+    ablating, result = timed(lambda: ablate(trial))
+    changes = len(result.lifts) + len(result.pairs)
+    few = prompts[: chosen.generated]
+    anew, _ = timed(lambda: generate(target, trial.draft, trial.driving, few, chosen.tokens))
+    anew *= len(prompts) / len(few)
+    print(f"{len(prompts)} prompts, {chosen.tokens} new tokens, {len(replayed)} rounds")
+    print(f"  target once (answers and trace)   {begun:8.1f} s")
+    print(f"  one replay                        {replaying:8.1f} s")
+    print(f"  {changes:3d} ablations (first look {FIRST_LOOK:3d})    {ablating:8.1f} s")
+    print(f"  each as its own generation        {anew * changes:8.1f} s ({anew:.1f} s each)")
+    print(f"  cheaper by                        {anew * changes / (begun + ablating):8.1f} x")
+    print(f"  {result.summary}")
+
+
+if __name__ == "__main__":
+    main()
