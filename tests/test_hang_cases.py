@@ -87,7 +87,9 @@ def test_only_the_stopped_and_the_stuck_are_certain() -> None:
     sure = {name: diagnosed(name) for name in IDS if diagnosed(name).confidence == "certain"}
     for name, got in sure.items():
         stopped = any(rank.state == "T" for rank in got.ranks)
-        assert stopped or got.missing_ranks or got.state in ("idle", "serving", "crashed"), name
+        assert (
+            stopped or got.missing_ranks or got.state in ("idle", "serving", "crashed", "stopped")
+        ), name
 
 
 def test_the_incident_says_what_follows_and_what_does_not() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from workbench.hang.records import Scene
+from workbench.hang.records import Process, Role, Scene
 
-from .build import IDLE_0, IDLE_N, LOOP, SRT, R, scene, started, written
+from .build import IDLE_0, IDLE_N, LOAD, LOOP, SRT, R, scene, started, written
 from .case import Case
 from .traps import FORWARD, WAITS, replicas
 
@@ -66,7 +66,85 @@ def killed_afterwards(told: str, code: int) -> Scene:
     return scene([R(WAITS), R(FORWARD), R(WAITS)], log=log, exits={1: code})
 
 
+def beside(role: Role, state: str) -> Scene:
+    """An idle server of which another process than its ranks does not run (``""``: it is gone)."""
+    others: dict[Role, str] = {"parent": "S", "detokenizer": "S", role: state or "S"}
+    extra = [
+        Process(
+            900 + at, "node0", name, f"sglang::{name}", started=400.0, state=one, cpu_seconds=1.0
+        )
+        for at, (name, one) in enumerate(others.items())
+    ]
+    whole = scene([R(IDLE_0, cpu=0.8), R(IDLE_N, cpu=0.6)], log=started(2, "ready"), extra=extra)
+    if state:
+        return whole
+    last = whole.snapshots[1]
+    kept = tuple(p for p in last.processes if p.role != role)
+    return dataclasses.replace(
+        whole, snapshots=(whole.snapshots[0], dataclasses.replace(last, processes=kept))
+    )
+
+
 MISLEADING = (
+    Case(
+        "detokenizer-dead",
+        lambda: beside("detokenizer", "Z"),
+        "crashed",
+        "ready",
+        "the ranks are well, and nobody sends their answers",
+        rule="RH",
+    ),
+    Case(
+        "detokenizer-gone",
+        lambda: beside("detokenizer", ""),
+        "crashed",
+        "ready",
+        "there in the first look only",
+        rule="RH",
+    ),
+    Case(
+        "detokenizer-stopped",
+        lambda: beside("detokenizer", "T"),
+        "stopped",
+        "ready",
+        "no rank is stopped, and no answer comes",
+        rule="RH",
+        proposes="kill -CONT 901",
+    ),
+    Case(
+        "parent-stopped",
+        lambda: beside("parent", "T"),
+        "stopped",
+        "ready",
+        "the ranks wait for requests that the main process does not take",
+        rule="RH",
+        proposes="kill -CONT 900",
+    ),
+    Case(
+        "storage-gives-nothing",
+        lambda: scene(
+            [
+                R(f"get_tensor safetensors_weights_iterator {LOAD}", state="D", cpu=0.0)
+                for _ in range(4)
+            ],
+            log=started(4, "weights_begin"),
+        ),
+        "hung",
+        "weights",
+        "all read, and none gets a byte",
+        rule="R5",
+        proposes="--model-path",
+    ),
+    Case(
+        "traced",
+        lambda: scene([R(WAITS), R(FORWARD, state="t"), R(WAITS)], log=started(3, "decode")),
+        "hung",
+        "graph_decode",
+        "a tracer holds it: a signal to go on would not help",
+        odd=(1,),
+        rule="RT",
+        proposes="/proc/1001/status",
+    ),
     Case(
         "serving-alike-by-chance",
         lambda: alike(4, f"1015 {BATCH}"),

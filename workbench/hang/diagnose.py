@@ -135,13 +135,15 @@ def _confidence(look: Look, phase: Phase, rule: Rule, odd: Sequence[RankLook]) -
         weaknesses += not look.complete
         weaknesses += not known
     if rule.state == "hung":
-        weaknesses += not any(rank.stopped for rank in look.alive)
+        weaknesses += not _by_signal(look)
         weaknesses += (
             len(look.alive) == 2 and bool(odd) and all(r.wait in waits.ON_DEVICE for r in odd)
         )
+    if rule.code == "RT" and rule.state == "stopped":
+        weaknesses += not _by_signal(look)
     if rule.state in ("idle", "serving"):
         weaknesses += not (look.story.ready or look.port_open)
-        weaknesses += look.port_open is False
+        weaknesses += look.port_open is False or look.mute
         # An end or an exception from before the looks does not go with a server that is well.
         fatal = [error for error in look.story.errors if error.fatal and error.zoned]
         weaknesses += any(not look.later(error) for error in fatal)
@@ -153,8 +155,14 @@ def _confidence(look: Look, phase: Phase, rule: Rule, odd: Sequence[RankLook]) -
     if rule.state == "dead_rank":
         weaknesses += not look.dead or not look.sure
     if rule.state == "crashed":
-        weaknesses += not look.exits and not look.dead
+        ended = any(one.state in ("Z", "X") for one in look.helpers)
+        weaknesses += not look.exits and not look.dead and not ended
     return _SURE[min(weaknesses, len(_SURE) - 1)]
+
+
+def _by_signal(look: Look) -> bool:
+    """Whether a rank is stopped for good: a tracer, another py-spy among them, may hold it for a moment."""
+    return any(rank.process is not None and rank.process.state == "T" for rank in look.alive)
 
 
 def _waiting(verdict: Verdict) -> tuple[RankLook, ...]:
@@ -193,7 +201,17 @@ def _words(verdict: Verdict, scene: Scene) -> dict[str, str]:
     stopped = [rank for rank in look.alive if rank.stopped]
     if stopped:
         named["odd"] = evidence.names(stopped)
-        named["pids"] = " ".join(str(rank.pid) for rank in stopped)
+        by_signal = [
+            str(rank.pid) for rank in stopped if rank.process and rank.process.state == "T"
+        ]
+        if by_signal:
+            named["pids"] = " ".join(by_signal)
+        else:
+            named["traced"] = str(stopped[0].pid)
+    helpers = [one for one in look.helpers if one.stopped]
+    if helpers and not stopped:
+        named["odd"] = helpers[0].role
+        named["pids"] = " ".join(str(one.pid) for one in helpers)
     if look.expected > 1 and look.expected % 2 == 0:
         named["half"] = str(look.expected // 2)
     if len(odd) == 1:

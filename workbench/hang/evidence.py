@@ -47,6 +47,8 @@ def names(ranks: Iterable[RankLook]) -> str:
     if len(heads) == 1 and all(text[-1:].isdigit() for text in texts):
         head = heads.pop()
         return head + words.spans(int(text[len(head) :]) for text in texts)
+    if len(texts) > 3:
+        return f"ranks {words.spans(rank.number for rank in ranks)}"
     return shorten(", ".join(texts), 80)
 
 
@@ -67,6 +69,8 @@ def summary(look: Look, phase: Phase, rule: Rule, odd: Sequence[RankLook]) -> st
     where = f"in {PHASES[phase]}" if phase != "unknown" else "in an unknown phase"
     count = f"{len(look.alive)} of {look.expected} ranks seen"
     state = rule.state.replace("_", " ")
+    if rule.code == "RH":
+        return f"{state}: {'; '.join(map(str, look.helpers[:3]))}, and its ranks live ({count})"
     if rule.state == "dead_rank":
         return (
             f"dead rank {where}: {_gone(look)}; {words.spans(r.number for r in look.alive)} alive"
@@ -86,8 +90,10 @@ def summary(look: Look, phase: Phase, rule: Rule, odd: Sequence[RankLook]) -> st
         before = "; it had been ready" if look.over and look.story.ready else ""
         return f"cannot tell: {where}; {rule.evidence}{before}"
     if odd:
-        others = [rank for rank in look.alive if rank not in odd]
+        others = [rank for rank in look.alive if rank not in odd and rank.seen]
+        unseen = [rank for rank in look.alive if rank not in odd and not rank.seen]
         theirs = f"; {names(others)} wait{'s' if len(others) == 1 else ''}" if others else ""
+        theirs += f"; {names(unseen)} not seen" if unseen else ""
         stopped = " (stopped, state T)" if all(rank.stopped for rank in odd) else ""
         stand = "stands" if len(odd) == 1 else "stand"
         return f"{state} {where}: {names(odd)} {stand} apart{stopped}{theirs}"
@@ -107,6 +113,7 @@ def speaking_for(look: Look, phase: Phase, rule: Rule) -> tuple[str, ...]:
     said = [rule.evidence]
     if look.missing:
         said.append(_gone(look))
+    said += [str(one) for one in look.helpers]
     said += _standing(look)
     said += _devices(look)
     if look.behind:
@@ -181,13 +188,19 @@ def _log(look: Look, phase: Phase, rule: Rule) -> list[str]:
             f"{text!r} (ranks {words.spans(ranks)})" for text, ranks in list(by_line.items())[:3]
         ]
         said.append(f"last start-up line of each rank in the log: {'; '.join(told)}")
-    if story.ready:
+    if story.ready and not _contradicted(look, phase):
         said.append("the log says that the server was ready")
     if look.progressed:
         said.append("the log has a batch from between the looks, or later")
     if rule.state not in WELL:
         said += [_quoted(error) for error in _errors(look) if not look.later(error)]
     return said[:MOST]
+
+
+def _contradicted(look: Look, phase: Phase) -> bool:
+    """Whether the log says ready while stacks stand in the start-up."""
+    starting = phase not in ("ready", "init_done", "unknown")
+    return look.story.ready and starting and any(rank.seen for rank in look.alive)
 
 
 def _errors(look: Look) -> list[Said]:
@@ -209,13 +222,23 @@ def _quoted(error: Said) -> str:
     return f"log line {error.line.number}: {shorten(error.line.text, 160)}{ended}"
 
 
-def speaking_against(look: Look, rule: Rule, odd: Sequence[RankLook]) -> tuple[str, ...]:
+def speaking_against(
+    look: Look, phase: Phase, rule: Rule, odd: Sequence[RankLook]
+) -> tuple[str, ...]:
     """Return what speaks against the verdict, or weakens it."""
     said = []
     if rule.state in WELL:
         said += [_quoted(error) for error in _errors(look) if not look.later(error)][:MOST]
         if look.port_open is False:
             said.append("the port is closed: whoever asks gets no answer, whatever the ranks do")
+    if rule.state in WELL and look.mute:
+        said.append(
+            "no detokenizer was seen beside the server's main process: nobody sends answers"
+        )
+    if _contradicted(look, phase):
+        said.append(
+            "the log says ready, and the stacks stand in the start-up: it may be of another run"
+        )
     if rule.state == "hung" and look.interval < 5.0:
         said.append(f"the snapshots are only {words.duration(look.interval)} apart")
     if not look.sure and len(look.alive) > 1:
@@ -322,7 +345,7 @@ def findings(verdict: Verdict, experiment: Experiment) -> tuple[Finding, ...]:
         title=summary(look, verdict.phase, rule, verdict.odd),
         detail=rule.cause,
         evidence_for=speaking_for(look, verdict.phase, rule),
-        evidence_against=speaking_against(look, rule, verdict.odd),
+        evidence_against=speaking_against(look, verdict.phase, rule, verdict.odd),
         confidence=verdict.confidence,
         next_step=experiment.change,
         experiment=experiment,

@@ -179,6 +179,12 @@ STEPS: Mapping[str, Step] = {
         "else changed",
         cost="seconds; nothing is restarted",
     ),
+    "detach": Step(
+        act="detach what traces {odd}: TracerPid in /proc/{traced}/status names it (a debugger, a py-spy)",
+        right="{odd} goes on and the others with it: the tracer had stopped it",
+        wrong="it stands in the same frame in state S: then relaunch with {next}, nothing else changed",
+        cost="seconds; nothing is restarted",
+    ),
     "wait": Step(
         act="change nothing; wait, and look again: workbench.attach({main_pid}snapshots=2, interval=60)",
         right="the working rank has got on and the phase with it: slow, not hung",

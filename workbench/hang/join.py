@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from workbench.engines import flags
-from workbench.hang import phases, waits
+from workbench.hang import beside, phases, waits
 from workbench.hang.look import Look, RankLook
 from workbench.hang.records import (
     Dump,
@@ -23,8 +21,6 @@ from workbench.hang.records import (
     WaitClass,
 )
 
-# The largest launch that is believed.
-MOST_RANKS = 65536
 # Two looks that are closer than this are one.
 APART = 1.0
 # CPU seconds a second above which a process works or spins. (Measured: a rank in a gloo barrier 0.018,
@@ -36,17 +32,18 @@ BUSY_IO = 1e6
 
 def look_at(scene: Scene) -> list[Look]:
     """Join a scene by rank, one `Look` a group of ranks that wait for each other."""
-    scene = _bounded(scene)
+    scene = beside.bounded(scene)
     version = scene.version if scene.engine == "sglang" else ""
     arguments = flags.normalise(scene.arguments, version)
     given = frozenset(flags.canonical(name, version) for name in scene.arguments)
     attention = (
-        arguments.get("enable-dp-attention") == "true" or _int(arguments, "attn-dp-size") > 1
+        arguments.get("enable-dp-attention") == "true"
+        or beside.whole(arguments, "attn-dp-size") > 1
     )
-    replicas = 1 if attention else _int(arguments, "dp-size")
+    replicas = 1 if attention else beside.whole(arguments, "dp-size")
     if not attention and "dp-size" not in given:
         replicas = max(replicas, _replicas(scene))
-    size = _int(arguments, "tp-size") * _int(arguments, "pp-size")
+    size = beside.whole(arguments, "tp-size") * beside.whole(arguments, "pp-size")
     if replicas > 1 and not given & {"tp-size", "pp-size"}:
         size = max(size, _widest(scene))
     sure = bool(given & {"tp-size", "pp-size", "dp-size"}) or scene.expected_ranks is not None
@@ -80,37 +77,14 @@ def look_at(scene: Scene) -> list[Look]:
         port_open=scene.port_open,
         exits=exits,
         loose=_loose(scene),
-        behind=_behind(scene.records, seen, expected),
+        helpers=beside.helpers(_snapshots(scene).values()),
+        mute=beside.whole(arguments, "nnodes") == 1 and beside.mute(scene),
+        behind=beside.behind(scene.records, _by_pid(seen), expected),
     )
     per = max(expected // replicas, 1) if replicas > 1 else max(expected, 1)
     return [
         _group(scene, base, seen, range(i * per, (i + 1) * per)) for i in range(max(replicas, 1))
     ]
-
-
-def _bounded(scene: Scene) -> Scene:
-    """Return a scene without ranks and sizes that no launch has: each absent rank costs memory."""
-    sizes = ("tp-size", "pp-size", "dp-size")
-    told = {flags.canonical(name, ""): name for name in scene.arguments}
-    given = flags.normalise(scene.arguments, "")
-    product = math.prod(_int(given, name) for name in sizes)
-    dropped = {told[name] for name in sizes if name in told} if product > MOST_RANKS else set()
-
-    def placed(process: Process) -> Process:
-        far = process.rank is not None and not 0 <= process.rank.world < MOST_RANKS
-        return dataclasses.replace(process, rank=None) if far else process
-
-    return dataclasses.replace(
-        scene,
-        arguments={n: v for n, v in scene.arguments.items() if n not in dropped},
-        expected_ranks=scene.expected_ranks if (scene.expected_ranks or 0) <= MOST_RANKS else None,
-        exits={n: code for n, code in scene.exits.items() if n < MOST_RANKS},
-        not_collected=tuple(n for n in scene.not_collected if n < MOST_RANKS),
-        snapshots=tuple(
-            dataclasses.replace(one, processes=tuple(map(placed, one.processes)))
-            for one in scene.snapshots
-        ),
-    )
 
 
 def _environment(scene: Scene) -> dict[str, str]:
@@ -121,11 +95,6 @@ def _environment(scene: Scene) -> dict[str, str]:
             if process.role in ("scheduler", "parent"):
                 found |= process.environment
     return found | dict(scene.environment)
-
-
-def _int(arguments: Mapping[str, str], name: str) -> int:
-    value = arguments.get(name, "")
-    return int(value) if value.isdigit() and 0 < int(value) < 10**6 else 1
 
 
 def _replicas(scene: Scene) -> int:
@@ -265,7 +234,7 @@ def _over(scene: Scene, base: Look, ranks: Sequence[RankLook]) -> bool:
 
 def _elsewhere(scene: Scene, base: Look, unseen: Iterable[int]) -> set[int]:
     """Return the unseen ranks that may be on nodes from which nothing was collected."""
-    nodes = _int(base.arguments, "nnodes")
+    nodes = beside.whole(base.arguments, "nnodes")
     hosts = {s.host for s in scene.snapshots if any(p.rank is not None for p in s.processes)}
     return set(unseen) if nodes > max(len(hosts), 1) else set()
 
@@ -460,42 +429,6 @@ def _holders(ranks: Iterable[RankLook]) -> dict[str, tuple[int, ...]]:
         for name in rank.process.lock_files if rank.process is not None else ():
             found[name] = (*found.get(name, ()), rank.number)
     return found
-
-
-# What every rank of a communicator launches equally often; sends and receives are of pairs.
-_ALL_LAUNCH = re.compile(
-    r"^(?:all_?reduce|broadcast|reduce|all_?gather|reduce_?scatter)", re.IGNORECASE
-)
-
-
-def _behind(records: Mapping[str, object], seen: Mapping[int, _Seen], size: int) -> tuple[int, ...]:
-    """Return the ranks that by NCCL's own counts (RAS) launched fewer collectives than the others.
-
-    A communicator numbers its ranks for itself: a process is known by its pid; the number counts only in a
-    communicator of all ranks, as where the pids are of another namespace.
-    """
-    reports = records.get("ras")
-    last = reports[-1] if isinstance(reports, list) and reports else reports
-    communicators = last.get("communicators") if isinstance(last, dict) else None
-    pids = _by_pid(seen)
-    found: set[int] = set()
-    for one in communicators if isinstance(communicators, list) else ():
-        ranks = one.get("ranks") if isinstance(one, dict) else None
-        told = [r for r in ranks if isinstance(r, dict)] if isinstance(ranks, list) else []
-        counts: dict[int, int] = {}
-        for rank in told:
-            said = rank.get("collective_counts")
-            alone, pid = rank.get("rank"), rank.get("pid")
-            number = pids.get(pid) if isinstance(pid, int) else None
-            if number is None and len(told) == size and isinstance(alone, int):
-                number = alone
-            if number is not None and isinstance(said, dict):
-                every = (n for name, n in said.items() if _ALL_LAUNCH.match(str(name)))
-                counts[number] = sum(n for n in every if isinstance(n, int))
-        if len(counts) == len(told) and len(set(counts.values())) > 1:
-            most = max(counts.values())
-            found |= {rank for rank, count in counts.items() if count < most}
-    return tuple(sorted(found))
 
 
 def _by_pid(seen: Mapping[int, _Seen]) -> dict[int, int]:

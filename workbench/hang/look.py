@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from workbench.hang import phases, waits
-from workbench.hang.records import Dump, Frame, Gpu, Phase, Process, Rank, WaitClass
+from workbench.hang.records import Dump, Frame, Gpu, Phase, Process, Rank, Role, WaitClass
 
 BUSY_GPU = 90.0
 # Below this a GPU holds no weights of a model that needs several of them.
@@ -83,6 +83,26 @@ class RankLook:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Helper:
+    """A process of the server that is no rank and is stopped, a zombie or gone."""
+
+    role: Role
+    pid: int
+    host: str
+    state: str
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it is stopped by a signal; otherwise it has ended."""
+        return self.state == "T"
+
+    def __str__(self) -> str:
+        role = "main process" if self.role == "parent" else self.role
+        told = {"T": "is stopped (state T)", "": "was there, and is gone"}
+        return f"the server's {role} (pid {self.pid}) {told.get(self.state, 'is a zombie')}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Look:
     """One group of ranks that wait for each other, and all that bears on it.
 
@@ -96,6 +116,10 @@ class Look:
         Numbers that should have been seen and were not.
     over
         Whether the server is gone, and what is known of its ranks was written before.
+    helpers
+        Processes of the server that are no ranks and do not run: without them no request gets through.
+    mute
+        Whether the main process was seen, and no detokenizer.
     snapshots
         How many looks at least one APART were taken of the group's processes; `interval` lies between the
         last two, which were taken `since` and `until`.
@@ -119,6 +143,8 @@ class Look:
     exits: Mapping[int, int] = dataclasses.field(default_factory=dict)
     lock_holders: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     behind: tuple[int, ...] = ()
+    helpers: tuple[Helper, ...] = ()
+    mute: bool = False
     since: float | None = None
     until: float | None = None
     loose: tuple[Dump, ...] = ()

@@ -150,6 +150,10 @@ def _holds_others(look: Look, _: Phase) -> bool:
     return bool(_stopped(look)) and in_wait and look.complete and look.frozen
 
 
+def _past_start(phase: Phase) -> bool:
+    return phase in ("ready", "init_done")
+
+
 def _gated(look: Look, phase: Phase) -> bool:
     inside = _has(look, ("_wait_until_activated",))
     return inside or (look.story.gated and phase in ("dist_init", "unknown") and not look.missing)
@@ -247,11 +251,17 @@ RULES: tuple[Rule, ...] = (
          ("why_dead", "soft_watchdog")),
     Rule("RT", "hung", _holds_others, "a rank is stopped (state T) and all others wait for it",
          "a stopped rank never reaches the collective in which the others wait",
-         ("continue_rank", "decode_graphs_off", "soft_watchdog"), accuses=True,
+         ("continue_rank", "detach", "decode_graphs_off", "soft_watchdog"), accuses=True,
          unknown="who stopped it: SIGSTOP, a debugger and a frozen container look the same"),
     Rule("RT", "stopped", lambda k, p: bool(_stopped(k)), "a rank is stopped (state T)",
          "it was stopped from outside: by SIGSTOP, a debugger or a frozen container",
-         ("continue_rank", "soft_watchdog"), accuses=True),
+         ("continue_rank", "detach", "soft_watchdog"), accuses=True),
+    Rule("RH", "stopped", lambda k, p: _past_start(p) and any(h.stopped for h in k.helpers),
+         "a process of the server that is no rank is stopped (state T)",
+         "its ranks may be well, and no request gets through", ("continue_rank",)),
+    Rule("RH", "crashed", lambda k, p: _past_start(p) and bool(k.helpers),
+         "a process of the server that is no rank has ended, and its ranks live",
+         "its ranks may be well, and no request gets through", ("why_dead", "soft_watchdog")),
     Rule("RG", "slow", _gated, "the ranks wait for the activation of a gated launch",
          "it waits on purpose", ("activate",)),
     Rule("R2", "slow", lambda k, p: bool(_working(k)) and not _serving(k, p),
@@ -302,6 +312,10 @@ RULES: tuple[Rule, ...] = (
     Rule("R5", "hung", lambda k, p: _frozen(k) and p == "load_barrier",
          "the ranks wait in the barrier after loading, and a rank still loads without getting on",
          "the storage or the loader of one rank is stuck; the barrier gives up after 480 s",
+         ("local_weights", "soft_watchdog"), accuses=True),
+    Rule("R5", "hung", lambda k, p: _frozen(k) and p == "weights" and _some(k, "IO"),
+         "a rank reads weights, and no byte comes",
+         "the storage does not answer: a network file system, a disk",
          ("local_weights", "soft_watchdog"), accuses=True),
     Rule("R8", "hung", lambda k, p: _frozen(k) and (_has(k, _REGISTRATION) or _differing(k)),
          "the ranks stand in the registration of graph buffers for the custom all-reduce",
