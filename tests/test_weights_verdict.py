@@ -26,6 +26,8 @@ from workbench.checkpoint.open import open_checkpoint
 from workbench.weights.measure import measure
 from workbench.weights.records import QUANTILES, Judgement, Measure
 from workbench.weights.relations import relate
+from workbench.weights.results import WeightScan
+from workbench.weights.scan import scan_weights
 from workbench.weights.structure import visible_change
 from workbench.weights.verdict import Context, context_of, judge
 
@@ -241,6 +243,33 @@ def test_one_untrained_expert_of_a_stack_is_named(tmp_path: Path, dtype: torch.d
     worse = of(tmp_path, {name: torch.from_numpy(stack).to(dtype)})[name]
     assert worse.verdict == "invalid"
     assert worse.reason  # the measure of the whole finds it before any expert is read
+
+
+@pytest.mark.parametrize("shape", [(8,), (2, 4), (1, 8)])
+def test_experts_of_more_dimensions_are_judged_one_by_one(
+    tmp_path: Path, shape: tuple[int, ...]
+) -> None:
+    name = "layers.0.mlp.experts.down_proj"
+    stack = trained_stack()
+    stack[6] = normal(stack[6].shape, float(stack[6].std()), random(11))
+    found = of(tmp_path, {name: stack.reshape(*shape, *stack.shape[1:])})[name]
+    assert found.verdict == "at_init"
+    assert found.reason.startswith("matrix 6 of 8")
+
+
+def test_equal_experts_of_a_stack_are_named(tmp_path: Path) -> None:
+    name = "layers.0.mlp.experts.down_proj"
+    stack = trained_stack()
+    assert not of(tmp_path, {name: stack})[name].corroboration
+    stack[6] = stack[2]
+    found = of(tmp_path, {name: stack})[name]
+    assert found.corroboration == ("matrices 2, 6 are equal, value by value",)
+    assert dict(found.statistics)["experts_equal"] == 2
+    scan = scan_weights(tmp_path)
+    (finding,) = [one for one in scan.findings if one.code == "weights.copies"]
+    assert "2, 6" in finding.evidence_for[0]
+    assert finding.severity == "warning"
+    assert WeightScan.from_dict(scan.to_dict()) == scan
 
 
 def test_an_empty_expert_and_a_whole_stack_at_init(tmp_path: Path) -> None:

@@ -157,6 +157,11 @@ class Tensors(Sequence[ScannedTensor]):
             return _objects(self._codes[name])[self._columns[name]]
         return self._columns[name]
 
+    def statistic(self, name: str) -> Column:
+        """Return one statistic of all tensors, NaN where a tensor has none."""
+        found = self._statistics.get(name)
+        return np.full(len(self.names), np.nan) if found is None else found
+
     @cached_property
     def is_matrix(self) -> Column:
         """Which tensors have two dimensions or more that are longer than one."""

@@ -27,7 +27,7 @@ class Context:
     fan_in
         Columns of the matrix that a bias belongs to, None where that is not known.
     is_stack
-        Whether a tensor of three dimensions is a stack of matrices (experts), not a convolution.
+        Whether a tensor of three dimensions or more is a stack of matrices (experts), not a convolution.
     budget
         Elements that the spectrum may read.
     """
@@ -83,6 +83,7 @@ def _number(config: Config | None, name: str) -> float | None:
 
 
 def _is_stack(name: str, shape: tuple[int, ...]) -> bool:
-    if len(shape) != 3 or shape[0] < 2 or min(shape[1:]) < SMALLEST_SIDE:
+    if len(shape) < 3 or prod(shape[:-2]) < 2 or min(shape[-2:]) < SMALLEST_SIDE:
         return False
-    return "expert" in name or "conv" not in name
+    # Four dimensions are a kernel, such as one of patches of 32 x 32, if nothing says otherwise.
+    return "expert" in name or (len(shape) == 3 and "conv" not in name)

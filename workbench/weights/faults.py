@@ -21,6 +21,8 @@ from workbench.weights.seen import (
     title_of,
 )  # fmt: skip
 
+_UPCYCLED = "Upcycled experts and stacked layers begin as copies, and may be meant."
+_AFTER_COPY = "Ask whether they were trained after the copy: trained apart, they would differ."
 _SMALLEST_COPY = 256  # elements; smaller tensors are equal by chance or by convention
 
 
@@ -61,7 +63,8 @@ def _all_nan(seen: Seen, at: int) -> bool:
 
 def _with_bad_values(seen: Seen, at: At) -> Finding:
     nan, inf = (int(seen.tensors.column(name)[at].sum()) for name in ("nan", "inf"))
-    values = " and ".join([f"{nan:,} NaN"] * bool(nan) + [f"{inf:,} infinite values"] * bool(inf))
+    infinite = f"{inf:,} infinite value{'s' if inf > 1 else ''}"
+    values = " and ".join([f"{nan:,} NaN"] * bool(nan) + [infinite] * bool(inf))
     rows = seen.rows(at[:200])
     return Finding(
         "weights.invalid",
@@ -131,10 +134,10 @@ def copies(seen: Seen) -> list[Finding]:
     for i in np.flatnonzero(usable):
         if digests[i]:
             same.setdefault(digests[i], []).append(int(i))
+    found = _in_stacks(seen)
     groups = [np.array(group) for group in same.values() if len(group) > 1]
     tied = [group for group in groups if _is_tied(names_of(seen, group))]
     copies = [group for group in groups if not _is_tied(names_of(seen, group))]
-    found = []
     if copies:
         at = np.concatenate(copies)
         lines = [
@@ -151,10 +154,8 @@ def copies(seen: Seen) -> list[Finding]:
                     *lines[:LINES],
                     *[f"and {len(lines) - LINES:,} more sets"] * (len(lines) > LINES),
                 ),
-                evidence_against=(
-                    "Upcycled experts and stacked layers begin as copies, and may be meant.",
-                ),
-                next_step="Ask whether they were trained after the copy: trained apart, they would differ.",
+                evidence_against=(_UPCYCLED,),
+                next_step=_AFTER_COPY,
             )
         )
     if tied:
@@ -165,6 +166,31 @@ def copies(seen: Seen) -> list[Finding]:
             )
         )
     return found
+
+
+def _in_stacks(seen: Seen) -> list[Finding]:
+    """Return a finding of stacks of which some matrices equal each other."""
+    equal = seen.tensors.statistic("experts_equal")
+    at = np.flatnonzero(seen.matters & (equal > 0))
+    if not len(at):
+        return []
+    said = [
+        f"{shorten(row.name, 90)}: {text}"
+        for row in seen.rows(at[:LINES])
+        for text in row.corroboration
+        if text.endswith("equal, value by value")
+    ]
+    many = plural(int(equal[at].sum()), "matrix", "matrices")
+    return [
+        Finding(
+            "weights.copies",
+            "warning",
+            f"{many} in {plural(len(at), 'stack')} are copies of each other",
+            evidence_for=tuple(said[:LINES]),
+            evidence_against=(_UPCYCLED,),
+            next_step=_AFTER_COPY,
+        )
+    ]
 
 
 def _is_tied(names: Sequence[str]) -> bool:

@@ -78,7 +78,8 @@ def _at_init(seen: Seen) -> list[Finding]:
         return found
     total = int(seen.matters.sum())
     if len(at) == total:
-        return [*found, _init_finding(seen, at, f"All {plural(total, 'matrix', 'matrices')}")]
+        what = f"All {total:,} matrices" if total > 1 else title_of(seen, at)
+        return [*found, _init_finding(seen, at, what)]
     modules, rest = _whole_modules(seen, at)
     for where, exactly, group in modules:
         many = f"{len(group):,} of {len(group):,} matrices"

@@ -46,7 +46,7 @@ class Scanner:
         weight = self._weights[at]
         if weight.flaw:
             return weight, None
-        stack = len(weight.shape) == 3 and self._context(weight).is_stack
+        stack = len(weight.shape) > 2 and self._context(weight).is_stack
         return weight, plan_reading(weight, self._sample, stack)
 
     def piece(self, weight: LogicalWeight, reading: Reading, piece: int) -> Tally:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ Floats = np.ndarray[Any, np.dtype[np.float32]]
 Rows = Callable[[int, int], Floats]
 
 # The worst first. A constant matrix passes nothing on, so it is worse than one that cannot be told.
+_SETS = 4  # of equal matrices that are named
 _ORDER = ("invalid", "at_init", "constant", "undecided", "trained")
 
 
@@ -27,9 +30,9 @@ def judge_stack(measure: Measure, rows: Rows, context: Context) -> Judgement:
     Parameters
     ----------
     measure
-        Of the whole stack, shape ``[experts, m, n]``.
+        Of the whole stack, shape ``[..., experts, m, n]``.
     rows
-        Reads experts, start to stop, as float32 ``[experts, m n]``.
+        Reads along the first dimension, start to stop, as float32.
     context
         What the config says.
 
@@ -37,8 +40,15 @@ def judge_stack(measure: Measure, rows: Rows, context: Context) -> Judgement:
     -------
     Judgement
     """
-    count = measure.shape[0]
-    found = [_judge_one(measure, rows(at, at + 1), context) for at in range(count)]
+    found: list[Judgement] = []
+    copies: dict[bytes, list[int]] = defaultdict(list)
+    for matrix in _matrices(measure.shape, rows):
+        one = _judge_one(measure, matrix, context)
+        if one.verdict not in ("constant", "invalid"):  # equal by nature
+            copies[hashlib.blake2b(matrix.tobytes(), digest_size=16).digest()].append(len(found))
+        found.append(one)
+    count = len(found)
+    equal = [at for at in copies.values() if len(at) > 1]
     verdict = min((one.verdict for one in found), key=_ORDER.index)
     bad = [at for at, one in enumerate(found) if one.verdict == verdict]
     first = found[bad[0]]
@@ -50,6 +60,8 @@ def judge_stack(measure: Measure, rows: Rows, context: Context) -> Judgement:
     else:
         few = f"matrices {spans(bad)}" if len(bad) > 1 else f"matrix {bad[0]}"
         reason = f"{few} of {count:,} (counted from 0): {first.reason}"
+    if equal:
+        counts += (("experts_equal", float(sum(map(len, equal)))),)
     others = [one.verdict for one in found if one.verdict != verdict]
     contrast = tuple(
         f"{others.count(name):,} of its {count:,} matrices look {_WORDS[name]}"
@@ -59,7 +71,7 @@ def judge_stack(measure: Measure, rows: Rows, context: Context) -> Judgement:
     return dataclasses.replace(
         first,
         reason=reason,
-        corroboration=(*first.corroboration, *contrast),
+        corroboration=(*first.corroboration, *contrast, *map(_same, equal[:_SETS])),
         statistics=(*counts, *first.statistics),
     )
 
@@ -70,9 +82,18 @@ _WORDS = {
 }  # fmt: skip
 
 
-def _judge_one(stack: Measure, values: Floats, context: Context) -> Judgement:
-    _, m, n = stack.shape
-    matrix = np.asarray(values, dtype=np.float32).reshape(m, n)
+def _matrices(shape: tuple[int, ...], rows: Rows) -> Iterator[Floats]:
+    m, n = shape[-2:]
+    for at in range(shape[0]):
+        values = np.asarray(rows(at, at + 1), dtype=np.float32)
+        yield from values.reshape(-1, m, n)
+
+
+def _same(at: list[int]) -> str:
+    return f"matrices {spans(at)} are equal, value by value"
+
+
+def _judge_one(stack: Measure, matrix: Floats, context: Context) -> Judgement:
     measure = _measured(stack, matrix)
     return check(measure) or by_looking(measure, lambda start, stop: matrix[start:stop], context)
 
