@@ -37,6 +37,9 @@ class Target(Protocol):
     def head(self) -> Tensor:
         """Output weights [vocabulary, hidden], float32."""
 
+    def logits(self, final: Tensor) -> Tensor:
+        """Return logits of features after the final norm."""
+
     def trace(
         self,
         sequences: Sequence[Tokens],

@@ -62,6 +62,15 @@ class HuggingFaceTarget:
         weight: Tensor = self.model.get_output_embeddings().weight
         return weight.detach().float()
 
+    def logits(self, final: Tensor) -> Tensor:
+        """Return logits of features after the final norm, as the head alone makes them."""
+        import torch
+
+        head = self.model.get_output_embeddings()
+        with torch.no_grad():
+            found: Tensor = head(final.to(head.weight.dtype))
+        return found.float()
+
     def trace(
         self,
         sequences: Sequence[Tokens],

@@ -95,7 +95,7 @@ def run_freely(draft: Draft, driving: Driving, trace: TargetTrace) -> Replayed:
             raise _nothing()
         before, parts, columns = None, [], []
         while len(now):
-            found = _next(draft, driving, trace, now, cache, before)
+            found = next_rounds(draft, driving, trace, now, cache, before)
             before = found
             parts.append(found)
             columns.append(now)
@@ -137,7 +137,7 @@ def _one_after_the_other(
         at = (rounds.index == index).nonzero()[:, 0]
         now = rounds.rows(at)
         before = last.rows(row_of[now.request]) if last is not None else None
-        last = _next(draft, driving, trace, now, cache, before)
+        last = next_rounds(draft, driving, trace, now, cache, before)
         row_of[now.request] = torch.arange(len(at), device=at.device)
         parts.append(last)
         order.append(at)
@@ -145,7 +145,7 @@ def _one_after_the_other(
     return _verified(driving, trace, rounds, parts, back)
 
 
-def _next(
+def next_rounds(
     draft: Draft,
     driving: Driving,
     trace: TargetTrace,

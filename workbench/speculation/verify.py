@@ -126,7 +126,8 @@ def sample_vllm(
     for place, token in enumerate(tokens):
         coin = float(torch.rand((), generator=generator, device=generator.device))
         claimed = 1.0 if draft is None else float(draft[place, token])
-        if claimed > 0 and float(target[place, token]) / claimed >= coin:
+        own = float(target[place, token])
+        if own > 0 and claimed > 0 and own / claimed >= coin:
             continue
         row = target[place].clone()
         if draft is None:
