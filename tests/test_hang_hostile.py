@@ -104,3 +104,48 @@ def test_a_process_that_has_ended_is_told_as_such() -> None:
         workbench.attach(ended.pid, snapshots=1)
     assert "open_evidence" in str(told.value)
     ended.wait()
+
+
+LINES = (
+    "Scheduler hit an exception: Rank 1 scheduler died during initialization (exit code: -9).",
+    "Heartbeat monitor timed out!",
+    "torch.OutOfMemoryError: CUDA out of memory",
+    "SIGTERM received. signum=None frame=None.",
+    "[2026-11-29 18:00:50 TP1] Subprocess scheduler_1 (pid=12) crashed with exit code -9",
+)
+FORMS = (
+    "Receive: obj=GenerateReqInput(rid='1', text='{}', stream=False)",
+    "Finish: obj=GenerateReqInput(rid='1'), out={{'text': '{}'}}",
+    '{{"model": "m", "messages": [{{"role": "user", "content": "{}"}}], "n": 1}}',
+    "bad request: prompt='{}'",
+)
+
+
+@pytest.mark.parametrize("said", LINES)
+@pytest.mark.parametrize("form", FORMS)
+def test_what_a_user_sends_is_no_evidence(said: str, form: str, tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_text(
+        "[2026-11-29 18:00:00] server_args=ServerArgs(model_path='m', tp_size=2)\n"
+        "[2026-11-29 18:00:40] The server is fired up and ready to roll!\n"
+        f"[2026-11-29 18:00:45] {form.format(said)}\n"
+    )
+    got = workbench.open_evidence(log)
+    assert (got.state, got.rule, got.missing_ranks) == ("cannot_tell", "R1", ())
+    assert said not in str(got)
+
+
+def test_two_nodes_whose_logs_are_both_there(tmp_path: Path) -> None:
+    for node in range(2):
+        ranks = range(4 * node, 4 * node + 4)
+        (tmp_path / f"node{node}.log").write_text(
+            "[2026-11-29 18:00:00] server_args=ServerArgs(model_path='m', tp_size=8, nnodes=2, "
+            f"node_rank={node})\n"
+            + "".join(
+                f"[2026-11-29 18:00:05 TP{rank}] Load weight begin. avail mem=1 GB\n"
+                for rank in ranks
+            )
+        )
+    assert workbench.open_evidence(tmp_path).not_collected == ()
+    (tmp_path / "node1.log").unlink()
+    assert workbench.open_evidence(tmp_path).not_collected == (4, 5, 6, 7)

@@ -258,20 +258,24 @@ ERRORS: tuple[Marker, ...] = (
     ),
     _error(
         "rank_died",
-        r"Rank (?P<rank>\d+) scheduler died during initialization \(exit code: (?P<exit_code>-?\d+)\)",
+        r"^(?:\w+: )?Rank (?P<rank>\d+) scheduler died during initialization "
+        r"\(exit code: (?P<exit_code>-?\d+)\)",
         "scheduler died during initialization", ">=0.5.10",
     ),
     _error(
-        "rank_died", r"Rank (?P<rank>\d+) scheduler is dead\.", "scheduler is dead.", ">=0.4.3,<0.5.10"
+        "rank_died", r"^(?:\w+: )?Rank (?P<rank>\d+) scheduler is dead\.", "scheduler is dead.",
+        ">=0.4.3,<0.5.10",
     ),
     _error(
         "child_crashed",
-        r"Subprocess (?P<name>\S{1,100}) \(pid=(?P<pid>\d+)\) crashed with exit code (?P<exit_code>-?\d+)",
+        r"^(?:\w+: )?Subprocess (?P<name>\S{1,100}) \(pid=(?P<pid>\d+)\) crashed with "
+        r"exit code (?P<exit_code>-?\d+)",
         "crashed ", ">=0.5.10",
     ),
     _error(
         "child_failed",
-        r"Child process unexpectedly failed with an exit ?code[ =](?P<exit_code>-?\d+)\. pid=(?P<pid>\d+)",
+        r"^(?:\w+: )?Child process unexpectedly failed with an exit ?code[ =](?P<exit_code>-?\d+)\. "
+        r"pid=(?P<pid>\d+)",
         "Child process unexpectedly failed", ">=0.4.3,<0.4.10",
     ),
     _error(

@@ -71,6 +71,7 @@ _ASSIGNED = re.compile(
     re.IGNORECASE,
 )
 # What --log-requests writes (as text or as JSON): whole requests and answers. And a request in an error.
+_REQUEST_WORDS = ("ReqInput(", "Receive", "Finish", '"event"')
 _REQUEST = re.compile(
     r"""(?P<head>\b(?:Receive|Finish)(?: request)?: |"event": ?"request\.\w+",? ?|\b\w*ReqInput\()"""
     r"""(?:obj=\w*ReqInput\()?(?:rid=(?P<rid>'?[\w-]{1,64}'?))?"""
@@ -155,7 +156,7 @@ class Redactor:
     def text(self, text: str) -> str:
         """Return a text, of one or of many lines, without secrets, prompts and names."""
         # A search for one word is a hundred times faster than a pattern, and most texts have none.
-        if any(word in text for word in ("ReqInput(", "Receive", "Finish", '"event"')):
+        if any(word in text for word in _REQUEST_WORDS):
             text = "\n".join(_without_request(line) for line in text.split("\n"))
         text = _PROMPT.sub(lambda m: f"{m['name'] or m['ids']}{LEFT_OUT}", text)
         text = _SECRETS.sub(LEFT_OUT, text)
@@ -238,6 +239,16 @@ def _without_value(match: re.Match[str]) -> str:
         return match[0]
     quote = value[0] if value[0] in "'\"" else ""
     return f"{match['name']}{quote}{LEFT_OUT}{quote}"
+
+
+def without_prompts(line: str) -> str:
+    """Return a line of a log without what users sent and got: a prompt may say that a rank has died."""
+    if any(word in line for word in _REQUEST_WORDS):
+        line = _without_request(line)
+    quoted = "'" in line or '"' in line
+    if quoted and any(word in line for word in ("prompt", "content", "text", "messages", "query")):
+        line = _PROMPT.sub(lambda m: f"{m['name'] or m['ids']}{LEFT_OUT}", line)
+    return line
 
 
 def _without_request(line: str) -> str:

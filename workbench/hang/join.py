@@ -236,6 +236,8 @@ def _elsewhere(scene: Scene, base: Look, unseen: Iterable[int]) -> set[int]:
     """Return the unseen ranks that may be on nodes from which nothing was collected."""
     nodes = beside.whole(base.arguments, "nnodes")
     hosts = {s.host for s in scene.snapshots if any(p.rank is not None for p in s.processes)}
+    if not hosts:
+        return set()  # logs alone: nobody was looked at anywhere
     return set(unseen) if nodes > max(len(hosts), 1) else set()
 
 

@@ -13,6 +13,7 @@ from typing import IO
 
 from workbench.engines.startup_markers import Event, read_marker
 from workbench.errors import clean
+from workbench.evidence.redact import without_prompts
 from workbench.hang.read_arguments import ARGUMENTS, read_arguments
 from workbench.hang.read_pyspy import TextDump, read_faulthandler, read_text, read_watchdog
 from workbench.hang.records import Log, LogLine
@@ -256,6 +257,7 @@ def _select(stream: IO[bytes]) -> _Text:
             pieces.pop()
         for index, line in enumerate(pieces):
             shown = line[:_LONGEST_RAW].rstrip(b"\r").decode("utf-8", "replace")
+            shown = without_prompts(shown)
             text.lines.append(
                 (number + index + 1, _ANSI.sub("", shown) if "\x1b" in shown else shown)
             )

@@ -234,7 +234,7 @@ def _bootstrap(look: Look, phase: Phase) -> bool:
 RULES: tuple[Rule, ...] = (
     # What is gone, stopped, or waits on purpose is told first: it needs no comparison of stacks.
     Rule("RE", "cannot_tell", lambda k, p: k.over and _on_purpose(k),
-         "the log ends with a shutdown that was asked for (SIGTERM), and no process is left",
+         "the log ends with a shutdown that was asked for (SIGTERM, SIGINT), and no process is left",
          "it was ended from outside; whether it had hung before, the log alone does not tell",
          ("soft_watchdog",), unknown="what the ranks did before they were ended"),
     Rule("R12", "crashed", lambda k, p: k.over and bool(k.story.said("heartbeat")),
@@ -372,6 +372,9 @@ RULES: tuple[Rule, ...] = (
     Rule("R18", "hung", lambda k, p: _frozen(k) and not _all(k, "IDLE"),
          "every rank stands still over two looks", "what it waits for is not in its Python frames",
          ("native", "soft_watchdog"), accuses=True),
+    Rule("R1", "cannot_tell", lambda k, p: not k.alive and not k.loose,
+         "there is the log alone, and it tells no end", "a log tells the phase, and not which rank is behind",
+         ("soft_watchdog",), unknown="what the ranks do: their stacks, twice"),
     Rule("R16", "cannot_tell", lambda k, p: True, "no rule applies", "the evidence does not decide",
          ("soft_watchdog", "second_look"), unknown="the stacks of all ranks, twice"),
 )  # fmt: skip
