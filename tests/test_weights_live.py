@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -158,6 +159,26 @@ def test_a_parameter_that_was_never_loaded_stands_out(checkpoint: Path) -> None:
     assert other_way.before == address
 
 
+def test_other_values_in_the_engine_are_a_mistake_and_rounding_is_none(checkpoint: Path) -> None:
+    held = as_engine(weights())
+    held = {name: value * np.float32(1.002) for name, value in held.items()}
+    with serving(Engine(held, model_path=str(checkpoint))) as address:
+        rounded = scan_of(checkpoint).compare(address)
+    held["model.layers.0.self_attn.qkv_proj.weight"][64:96] = 0  # k_proj was never loaded
+    with serving(Engine(held, model_path=str(checkpoint))) as address:
+        differs = scan_of(checkpoint).compare(address)
+        copy = checkpoint.with_name("copy")
+        shutil.copytree(checkpoint, copy)
+        other = scan_of(copy).compare(address)
+    assert rounded.ok is True
+    assert {finding.code for finding in rounded.findings} == {"weights.engine_rounded"}
+    assert differs.ok is False
+    assert differs.findings[0].code == "weights.engine_differs"
+    assert "k_proj" in differs.findings[0].detail
+    # Of another checkpoint it is a fact, as between two files.
+    assert other.ok is True
+
+
 def test_one_rank_of_two_is_laid_beside_its_own_rows(checkpoint: Path) -> None:
     with serving(
         Engine(as_engine(weights(), ranks=2), model_path=str(checkpoint), tp_size=2)
@@ -178,8 +199,10 @@ def test_a_cut_that_is_not_understood_is_not_compared(checkpoint: Path) -> None:
     ]
     with serving(Engine(held, model_path=str(checkpoint))) as address:
         result = scan_of(checkpoint).compare(address)
-    assert result.ok is True
-    assert "model.layers.0.mlp.gate_proj.weight" not in result.changes
+    assert result.ok is None
+    row = result.changes["model.layers.0.mlp.gate_proj.weight"]
+    assert row.state == "unread"
+    assert "the shape of the answer" in row.reason
     assert "2 tensors not compared: the shape of the answer" in notes(result)
 
 
@@ -224,6 +247,7 @@ def test_exact_names_need_no_checkpoint_and_what_has_none_is_told() -> None:
         with pytest.raises(WorkbenchError, match="gave no weight"):
             scan_weights(address, names=["nothing"])
     assert result.tensors.names == ("lm_head.weight",)
+    assert "weights.not_seen" in {finding.code for finding in result.findings}
     assert result.tensors[0].shape == (128, 64)
     assert "1 tensor not answered" in notes(result)
 
@@ -312,6 +336,21 @@ def test_a_server_that_is_silent_or_slow_is_left(monkeypatch: pytest.MonkeyPatch
         released.set()
     assert "workbench hang" in raised.value.next_step
     assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("path", ["a" * 100_000, "~nobody-here/model", "a\0b"])
+def test_a_path_of_another_machine_may_be_none_here(path: str) -> None:
+    with (
+        serving(Engine({}, model_path=path)) as address,
+        pytest.raises(WorkbenchError, match="names of the server's parameters are not known"),
+    ):
+        scan_weights(address)
+
+
+def test_a_server_takes_no_sample() -> None:
+    for arguments in ({"sample": 0.5}, {"device": "cuda"}, {"client": object()}):
+        with pytest.raises(WorkbenchError, match="go with checkpoints"):
+            scan_weights("http://127.0.0.1:9", names="x", **arguments)
 
 
 def test_nobody_there() -> None:

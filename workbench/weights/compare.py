@@ -58,6 +58,7 @@ def compare_weights(
     from workbench.weights.live import held_beside
 
     notes: list[str] = []
+    is_own = False
     left: Mapping[str, Values]
     right: Mapping[str, Values] | None
     if isinstance(after, Checkpoint):
@@ -73,12 +74,12 @@ def compare_weights(
                 why="what they hold has names of their own",
                 next_step="Compare each with the checkpoint that it was started from.",
             )
-        right, left = held_beside(before.source, second, right, notes)
+        right, left, is_own = held_beside(before.source, second, right, notes)
     else:
         left = _of_checkpoint(open_checkpoint(before.source))
         if right is None:
-            left, right = held_beside(second, before.source, left, notes)
-    return compare_sets(left, right, before.source, second, tuple(notes))
+            left, right, is_own = held_beside(second, before.source, left, notes)
+    return compare_sets(left, right, before.source, second, tuple(notes), is_own)
 
 
 def _source(after: WeightScan | str | os.PathLike[str]) -> tuple[str, bool]:
@@ -106,8 +107,11 @@ def compare_sets(
     before: str,
     after: str,
     notes: tuple[str, ...] = (),
+    is_own: bool = False,
 ) -> WeightComparison:
     """Return the comparison of two sets of weights by their names.
+
+    With `is_own` one is what a server holds of the other, and a difference is a mistake.
 
     Raises
     ------
@@ -128,7 +132,7 @@ def compare_sets(
             why=f"the first has {_few(left)}; the second has {_few(right)}",
             next_step="`workbench diff FIRST SECOND` says which renames lead from one to the other.",
         )
-    ok, summary, findings = conclude(changes, same)
+    ok, summary, findings = conclude(changes, same, is_own)
     return WeightComparison(
         before=before,
         after=after,

@@ -257,6 +257,18 @@ def limits(seen: Seen) -> list[Finding]:
                 evidence_for=lines(names_of(seen, at)),
             )
         )
+    if seen.unseen:
+        found.append(
+            Finding(
+                "weights.not_seen",
+                "warning",
+                f"{plural(seen.unseen, 'tensor')} that {'was' if seen.unseen == 1 else 'were'} asked for "
+                "could not be seen",
+                detail="The notes say which, and why.",
+                confidence="unknown",
+                next_step="Scan the checkpoint itself for these: what the engine holds stays unknown.",
+            )
+        )
     if seen.interrupted:
         found.append(
             Finding(

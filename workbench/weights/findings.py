@@ -45,7 +45,9 @@ def conclude(seen: Seen) -> Conclusion:
 
 
 # What leaves the question open, where nothing else answers it.
-_OPEN = ("weights.undecided", "weights.seldom_read", "weights.filled_later")
+_OPEN = (
+    "weights.undecided", "weights.seldom_read", "weights.filled_later", "weights.not_seen",
+)  # fmt: skip
 
 
 def _summary(seen: Seen, ok: bool | None, findings: Sequence[Finding]) -> str:

@@ -35,6 +35,7 @@ MOST_ELEMENTS = 1 << 25
 """A larger tensor is not asked for: the server would turn all of it into Python numbers, about a gigabyte."""
 _MOST_NAMES = 4096
 _PADDING = 64  # a vocabulary is padded to a multiple of it on each rank
+_OWN_LAYOUT = "not asked for: quantised weights are held in a layout of the engine's own"
 _GLOB = re.compile(r"[*?\[]")
 
 # Parameters that the engine joins from several of the file, in this order (sglang/srt/models/llama.py).
@@ -102,6 +103,33 @@ class FirstRows:
         return self.weight.rows(self.first + start, self.first + min(stop, self.count))
 
 
+@dataclasses.dataclass(frozen=True)
+class NotHeld:
+    """A weight of the file of which the server gave nothing that could stand beside it."""
+
+    weight: LogicalWeight
+    flaw: str
+
+    @property
+    def name(self) -> str:
+        """The weight's name."""
+        return self.weight.name
+
+    @property
+    def dtype(self) -> str:
+        """The weight's stored type."""
+        return self.weight.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The weight's shape in the file."""
+        return self.weight.shape
+
+    def rows(self, start: int, stop: int) -> Floats:
+        """Return nothing: there are none."""
+        raise WorkbenchError(f"{shorten(self.name, 80)} was not seen", why=self.flaw)
+
+
 def scan_server(address: str, names: Sequence[str] | None = None) -> WeightScan:
     """Judge the weights that a running SGLang server holds; nothing in the server is changed.
 
@@ -137,8 +165,10 @@ def scan_server(address: str, names: Sequence[str] | None = None) -> WeightScan:
 
 def held_beside(
     address: str, source: str, beside: Mapping[str, Values], notes: list[str]
-) -> tuple[dict[str, Values], dict[str, Values]]:
+) -> tuple[dict[str, Values], dict[str, Values], bool]:
     """Return a checkpoint's weights and what a server holds of them, row for row, by the file's names.
+
+    The third says whether the server names that checkpoint as its own, so that both have to be equal.
 
     Raises
     ------
@@ -147,7 +177,7 @@ def held_beside(
     """
     server = Server(address)
     info = server.info()
-    _check_source(info, source, notes)
+    is_own = _check_source(info, source, notes)
     weights = [weight for weight in beside.values() if isinstance(weight, LogicalWeight)]
     gathered = _by_file(server, weights, number_of(info, "tp_size"))
     notes += [*_whose(info), *gathered.notes()]
@@ -163,14 +193,22 @@ def held_beside(
             why="it answers for its target; its model class may also not offer its weights",
             next_step="Compare with the checkpoint of the server's target.",
         )
-    return left, held
+    why = gathered.why()
+    for weight in weights:
+        if weight.name not in held:
+            held[weight.name] = NotHeld(weight, why.get(weight.name, "its value was not answered"))
+            left[weight.name] = weight
+    return left, held, is_own
 
 
-def _check_source(info: Mapping[str, Any], source: str, notes: list[str]) -> None:
-    """Refuse the server's draft: names that it shares with the target would be answered with the target's."""
+def _check_source(info: Mapping[str, Any], source: str, notes: list[str]) -> bool:
+    """Say whether it is the checkpoint that the server names, and refuse its draft.
+
+    Names that a draft shares with the target would be answered with the target's.
+    """
     target, draft = told(info, "model_path"), told(info, "speculative_draft_model_path")
     if _is_same(source, target):
-        return
+        return True
     if draft and _is_same(source, draft):
         raise WorkbenchError(
             f"{shorten(source, 80)} is the server's draft, whose weights cannot be read from outside",
@@ -181,10 +219,15 @@ def _check_source(info: Mapping[str, Any], source: str, notes: list[str]) -> Non
         f"{shorten(source, 80)} is not the checkpoint that the server names ({target}): names that both have "
         "are still the target's"
     )
+    return False
 
 
 def _is_same(one: str, other: str) -> bool:
-    return one == other or Path(one).expanduser().resolve() == Path(other).expanduser().resolve()
+    try:
+        first, second = (Path(path).expanduser().resolve() for path in (one, other))
+    except (OSError, ValueError, RuntimeError):
+        return one == other
+    return one == other or first == second
 
 
 def _whose(info: Mapping[str, Any]) -> list[str]:
@@ -209,7 +252,7 @@ def _weights_of(info: Mapping[str, Any]) -> list[LogicalWeight]:
     from workbench.checkpoint.open import open_checkpoint
 
     path = info["model_path"]
-    if not isinstance(path, str) or not Path(path).expanduser().exists():
+    if not isinstance(path, str) or not _exists(path):
         raise WorkbenchError(
             "the names of the server's parameters are not known",
             why=f"its checkpoint {shorten(str(path), 80)} does not lie on this machine",
@@ -217,6 +260,17 @@ def _weights_of(info: Mapping[str, Any]) -> list[LogicalWeight]:
         )
     weights = logical_weights(open_checkpoint(path))
     return [weights[at] for at in range(len(weights))]
+
+
+def _exists(path: str) -> bool:
+    try:
+        return Path(path).expanduser().exists()
+    except (
+        OSError,
+        ValueError,
+        RuntimeError,
+    ):  # what another machine calls a path may be none here
+        return False
 
 
 def _choose(weights: list[LogicalWeight], names: Sequence[str] | None) -> list[LogicalWeight]:
@@ -242,23 +296,32 @@ class Gathered:
     large: list[str] = dataclasses.field(default_factory=list)
     odd: list[str] = dataclasses.field(default_factory=list)
     not_asked: list[str] = dataclasses.field(default_factory=list)
+    own_layout: list[str] = dataclasses.field(default_factory=list)
     interrupted: bool = False
 
-    def notes(self) -> list[str]:
-        """Say what was not seen, and why."""
-        told = []
-        for names, why in (
+    def why(self) -> dict[str, str]:
+        """Say of every name that was not seen why."""
+        return {name: f"its value was {why}" for names, why in self._unseen() for name in names}
+
+    def _unseen(self) -> list[tuple[list[str], str]]:
+        return [
             (self.missing, "not answered: the server has none of that name, or does not offer it"),
-            (
-                [one.name for one in self.found if not one.whole],
-                "seen in part: the first rows, or this rank's",
-            ),
             (
                 self.large,
                 f"not asked for: more than {MOST_ELEMENTS:,} values each would stall the server",
             ),
             (self.odd, "not compared: the shape of the answer does not tell how it was cut"),
             (self.not_asked, "not asked for: interrupted, or too many at once"),
+            (self.own_layout, _OWN_LAYOUT),
+        ]
+
+    def notes(self) -> list[str]:
+        """Say what was not seen, and why."""
+        told = []
+        partly = [one.name for one in self.found if not one.whole]
+        for names, why in (
+            *self._unseen(),
+            (partly, "seen in part: the first rows, or this rank's"),
         ):
             if names:
                 few = ", ".join(shorten(name, 70) for name in names[:3])
@@ -296,7 +359,8 @@ def _by_file(server: Server, weights: Sequence[LogicalWeight], ranks: int) -> Ga
     from tqdm import tqdm
 
     asks = list(_asks(weights))
-    seen = Gathered(not_asked=[name for name, _ in asks[_MOST_NAMES:]])
+    own = [weight.name for weight in weights if weight.flaw or weight.layout]
+    seen = Gathered(own_layout=own, not_asked=[name for name, _ in asks[_MOST_NAMES:]])
     bar = tqdm(asks[:_MOST_NAMES], unit=" tensors", disable=None, leave=False)
     for at, (asked, members) in enumerate(bar):
         names = [member.name for member in members]
@@ -381,6 +445,7 @@ def _judged(address: str, gathered: Gathered, whose: Sequence[str]) -> WeightSca
         notes=(*whose, *gathered.notes()),
         bytes_read=size,
         interrupted=scan.interrupted or gathered.interrupted,
+        unseen=len(gathered.why()),
     )
 
 

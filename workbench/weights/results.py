@@ -70,14 +70,18 @@ class WeightScan(Result):
         bytes_read: int = 0,
         sampled: int | None = None,
         interrupted: bool = False,
+        unseen: int = 0,
         config: Config | None = None,
     ) -> Self:
-        """Make the result of what was measured and judged; the findings follow from that."""
+        """Make the result of what was measured and judged; the findings follow from that.
+
+        `unseen` is how many tensors were asked for and not seen.
+        """
         from workbench.weights.findings import conclude
         from workbench.weights.seen import Seen
 
         tensors = Tensors(pairs)
-        seen = Seen(tensors, kind, sampled, interrupted, config)
+        seen = Seen(tensors, kind, sampled, interrupted, config, unseen)
         ok, summary, findings = conclude(seen)
         return cls(
             source=source,

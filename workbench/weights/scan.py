@@ -78,6 +78,13 @@ def scan_weights(
     if isinstance(ckpt, str) and _SERVER.match(ckpt):
         from workbench.weights.live import scan_server
 
+        if (sample, device, client) != (None, "cpu", None):
+            raise WorkbenchError(
+                "sample, device and client go with checkpoints",
+                why="a server is asked tensor by tensor, for the first rows of each",
+                next_step="Leave them out, or give names to ask for less.",
+            )
+
         return scan_server(ckpt, names=None if names is None else _listed(names))
     from workbench.checkpoint.open import Checkpoint, open_checkpoint
 

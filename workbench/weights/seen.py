@@ -51,6 +51,7 @@ class Seen:
     sampled: int | None = None
     interrupted: bool = False
     config: Config | None = None
+    unseen: int = 0
 
     @cached_property
     def verdict(self) -> np.ndarray[Any, Any]:

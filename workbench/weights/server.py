@@ -106,7 +106,8 @@ class Server:
             except (msgspec.DecodeError, RecursionError) as error:
                 raise self._wrong(f"the answer for {shown(name)} is no JSON: {error}") from None
             try:
-                return np.array(values, dtype=np.float32)
+                with np.errstate(over="ignore"):  # beyond float32: infinite
+                    return np.array(values, dtype=np.float32)
             except (ValueError, OverflowError):
                 break
         raise self._wrong(f"the answer for {shown(name)} is no tensor")

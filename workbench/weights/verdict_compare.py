@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 
@@ -14,19 +15,30 @@ from workbench.weights.names import is_weight, named
 _LINES = 6
 # Below this relative change a 16-bit type hides most of what an optimiser does.
 _SLIGHT = 1e-3
+# Rounding to bfloat16 changes the norm by 0.2 %.
+_ROUNDED = 5e-3
 
 Same = Sequence[tuple[str, str]]
 
 
-def conclude(changes: Changes, same: Same) -> tuple[bool | None, str, tuple[Finding, ...]]:
-    """Return whether the two can be laid side by side, the sentence, and the findings."""
+def conclude(
+    changes: Changes, same: Same, is_own: bool = False
+) -> tuple[bool | None, str, tuple[Finding, ...]]:
+    """Return whether the two can be laid side by side, the sentence, and the findings.
+
+    `is_own`: one side is what a server holds of the other.
+    """
     by_state: dict[str, list[Change]] = {}
     for row in changes:
         by_state.setdefault(row.state, []).append(row)
     findings = [
         *_broken(by_state.get("shape", []), by_state.get("invalid", [])),
         *_unread(by_state.get("unread", [])),
-        *_moved(by_state.get("changed", []), by_state.get("identical", [])),
+        *(
+            _held(by_state.get("changed", []))
+            if is_own
+            else _moved(by_state.get("changed", []), by_state.get("identical", []))
+        ),
         *_alone(by_state.get("left", []), by_state.get("right", [])),
         *_same(same),
     ]
@@ -130,6 +142,40 @@ def _unread(rows: Sequence[Change]) -> list[Finding]:
             confidence="unknown",
         )
     ]
+
+
+def _held(changed: Sequence[Change]) -> list[Finding]:
+    """Return findings of what an engine holds otherwise than the checkpoint that it names."""
+    other = [row for row in changed if row.change is None or row.change > _ROUNDED]
+    rounded = len(changed) - len(other)
+    found = []
+    if other:
+        most = max(other, key=lambda row: math.inf if row.change is None else row.change)
+        by = "" if most.change is None else f", by {most.change:.2g} of its norm"
+        found.append(
+            Finding(
+                "weights.engine_differs",
+                "error",
+                f"The engine holds other values than its checkpoint in {plural(len(other), 'tensor')}",
+                detail=f"Most of all {shorten(most.name, 90)}{by}.",
+                evidence_for=_lines(other),
+                evidence_against=(
+                    "Weights that were updated while it ran, and an adapter merged at its start, look so.",
+                ),
+                changes_output=True,
+                next_step="Run `workbench diff` on the checkpoint and this engine: a parameter that no key "
+                "fills keeps what was in memory.",
+            )
+        )
+    if rounded:
+        found.append(
+            Finding(
+                "weights.engine_rounded",
+                "note",
+                f"{plural(rounded, 'tensor')} in the engine differ from the file as by rounding to its type",
+            )
+        )
+    return found
 
 
 def _moved(changed: Sequence[Change], identical: Sequence[Change]) -> list[Finding]:
