@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import stat
@@ -13,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+import workbench
 from workbench.errors import WorkbenchError
 from workbench.weights.results import WeightScan
 from workbench.weights.scan import scan_weights
@@ -100,3 +102,21 @@ def test_a_link_stays_one(tmp_path: Path) -> None:
     scan.save(tmp_path / "link.json")
     assert (tmp_path / "link.json").is_symlink()
     assert (tmp_path / "real.json").read_text() == (tmp_path / "link.json").read_text() != ""
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("ok", "true"), ("ok", 1.5), ("kind", []), ("kind", "x"), ("tensors.verdict", "fine"),
+        ("tensors.family", 3), ("tensors.reason", None), ("tensors.dtype", 7), ("tensors.digest", []),
+        ("tensors.bins", [[1, 2], [1, 2, 3]]),
+    ],
+)  # fmt: skip
+def test_saved_results_with_fields_of_another_kind(field: str, value: Any, tmp_path: Path) -> None:
+    scan_weights(layers(tmp_path, 1)).save(tmp_path / "scan.json")
+    data = json.loads((tmp_path / "scan.json").read_text())
+    where, _, name = field.rpartition(".")
+    (data[where][0] if where else data)[name] = value
+    (tmp_path / "scan.json").write_text(json.dumps(data))
+    with pytest.raises(WorkbenchError, match="damaged field"):
+        workbench.load(tmp_path / "scan.json")

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, overload
+from typing import Any, get_args, overload
 
 import numpy as np
 
@@ -69,10 +69,17 @@ _JUDGED = tuple(field.name for field in dataclasses.fields(Judgement))
 def pair_of(data: dict[str, Any]) -> Pair:
     """Rebuild measure and judgement from `ScannedTensor.to_dict`; null is NaN where a number belongs."""
     plain = dict(data)
+    if data["verdict"] not in get_args(Verdict) or data["family"] not in get_args(Family):
+        raise ValueError(f"no verdict: {shown(data['verdict'])}, {shown(data['family'])}")
+    for name in ("name", "dtype", "layout", "reason", "power_text", "digest"):
+        if not isinstance(data[name], str):
+            raise TypeError(f"{name} is no text: {shown(data[name])}")
     for name in _FLOATS:
         plain[name] = math.nan if data[name] is None else float(data[name])
     numbers = [math.nan if q is None else float(q) for q in data["quantiles"]]
     bins = data["bins"]
+    if bins is not None and len(bins[0]) != len(bins[1]) + 1:
+        raise ValueError(f"{len(bins[0])} edges of {len(bins[1])} bins")
     plain |= {
         "shape": tuple(int(size) for size in data["shape"]),
         "quantiles": tuple(numbers),

@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 from workbench.result import Finding, Result, strict
 from workbench.weights.changes import Change, Changes
@@ -181,6 +181,10 @@ class WeightScan(Result):
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """Rebuild the result from `to_dict`."""
+        if not (data["ok"] is None or isinstance(data["ok"], bool)) or data["kind"] not in get_args(
+            Kind
+        ):
+            raise ValueError(f"no verdict: ok is {data['ok']!r}, kind {data['kind']!r}")
         plain = ("source", "kind", "ok", "summary", "bytes_read", "sampled", "interrupted")
         return cls(
             **{name: data[name] for name in plain},
