@@ -387,3 +387,29 @@ def test_a_state_of_a_diagnosis_is_an_outcome(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
         book.record(SERVE, outcom="served")
     assert len(book.launches) == 5
+
+
+@pytest.mark.parametrize(
+    "command", [None, 3, b"x", "", "   ", [], ["python", None], "a" * 1_000_000, {"a": 1}]
+)
+def test_what_is_no_command(command: object, tmp_path: Path) -> None:
+    book = Ledger(tmp_path / "launches.jsonl")
+    with pytest.raises(workbench.WorkbenchError, match="is no command") as told:
+        book.record(command)  # type: ignore[arg-type]
+    assert told.value.why
+    assert not book.path.exists()
+
+
+@pytest.mark.parametrize("path", [None, 3, ""])
+def test_what_is_no_path_of_a_ledger(path: object) -> None:
+    with pytest.raises(workbench.WorkbenchError, match="no path of a ledger"):
+        Ledger(path)  # type: ignore[arg-type]
+
+
+def test_a_pipe_is_no_ledger(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
+        for use in (lambda book: book.story(), lambda book: book.record(SERVE)):
+            with pytest.raises(workbench.WorkbenchError) as told:
+                use(Ledger(path))
+            assert told.value.why

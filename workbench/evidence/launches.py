@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
-from workbench.errors import WorkbenchError, clean, shorten
+from workbench.errors import WorkbenchError, clean, shorten, shown
 from workbench.evidence.redact import Redactor
 
 Outcome = Literal["served", "hung", "crashed", "stopped", "unknown"]
@@ -28,6 +28,7 @@ OUTCOMES = get_args(Outcome)
 FORMAT = "workbench.launch/1"
 MOST_BYTES = 64 << 20
 MOST_LINE = 1 << 20
+MOST_COMMAND = 128 << 10
 MOST_WORDS = 2000
 MOST_LAUNCHES = 500  # each is compared with the others
 _LONGEST = 4000
@@ -151,8 +152,9 @@ def from_command(command: str | Sequence[str], name: str = "", **known: Any) -> 
     Raises
     ------
     WorkbenchError
-        The line has an open quote.
+        It is no command, too long, or has an open quote.
     """
+    _check_command(command)
     try:
         words = shlex.split(command, comments=True) if isinstance(command, str) else list(command)
     except ValueError as error:
@@ -169,6 +171,24 @@ def from_command(command: str | Sequence[str], name: str = "", **known: Any) -> 
     words, log = _redirected(words)
     known.setdefault("log", log)
     return Launch(name, tuple(words), environment, **known)
+
+
+def _check_command(command: object) -> None:
+    """Refuse what is no command; a shell's words are read in time that grows with the square of a word."""
+    words = [command] if isinstance(command, str) else command
+    if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
+        why = "it is neither a line for a shell nor a list of words"
+    elif not any(word.strip() for word in words):
+        why = "it is empty"
+    elif sum(map(len, words)) > MOST_COMMAND:
+        why = f"it has more than {MOST_COMMAND} letters"
+    else:
+        return
+    raise WorkbenchError(
+        f"{shown(command)} is no command",
+        why=why,
+        next_step="Give it as it was typed, or as a list of words.",
+    )
 
 
 def _redirected(words: list[str]) -> tuple[list[str], str]:
@@ -262,7 +282,17 @@ def _fields(text: str) -> Iterator[str]:
     yield text[start:]
 
 
+def _regular(path: Path) -> None:
+    """Refuse a pipe or a device: opening it would wait for ever, or reading it never end."""
+    if path.exists() and not path.is_file():
+        why = "it is a folder" if path.is_dir() else "it is a pipe or a device, and no file"
+        raise WorkbenchError(
+            f"cannot use {shown(str(path))}", why=why, next_step="Give the path of a file."
+        )
+
+
 def _head(path: Path, most: int) -> str:
+    _regular(path)
     try:
         with path.open("rb") as file:
             return file.read(most).decode("utf-8", "replace")
@@ -289,6 +319,7 @@ def append(path: str | os.PathLike[str], launch: Launch) -> Launch:
     """
     path = Path(path).expanduser()
     launch = redacted(launch, str(path.resolve()))
+    _regular(path)
     line = json.dumps({"format": FORMAT} | launch.to_dict(), allow_nan=False).encode()
     if len(line) >= MOST_LINE:
         raise WorkbenchError(

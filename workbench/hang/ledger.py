@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from workbench.display.text import plural
-from workbench.errors import WorkbenchError, shorten
+from workbench.errors import WorkbenchError, shorten, shown
 from workbench.evidence import launches as store
 from workbench.evidence.launches import Launch
 from workbench.hang.launch_differences import Differences, differences
@@ -205,6 +205,11 @@ class Ledger:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+            raise WorkbenchError(
+                f"{shown(path)} is no path of a ledger",
+                next_step="Give a file that is there or may be made, such as launches.jsonl.",
+            )
         self.path = Path(path).expanduser()
 
     def record(
