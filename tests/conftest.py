@@ -9,12 +9,23 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+# Tests that look at the processes of the machine: two at once would find each other's servers.
+PROCESSES = ("hang_live", "test_hang_collector.py", "test_hang_processes.py", "test_hang_hostile.py")
+SERVERS = ("test_weights_live.py", "test_incident_server.py", "test_incident_hang.py")
 REQUIRED = {name for name in os.environ.get("REQUIRE", "").split(",") if name}
 
 
 def pytest_report_header() -> str:
     named = ", ".join(sorted(REQUIRED)) or "nothing (a missing engine or browser skips its tests)"
     return f"required: {named}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep a file in one worker, and all that look at processes, or are looked at, in the same one."""
+    for item in items:
+        place = item.path.relative_to(ROOT / "tests")
+        together = place.parts[0] in PROCESSES + SERVERS
+        item.add_marker(pytest.mark.xdist_group("processes" if together else place.as_posix()))
 
 
 @pytest.hookimpl(wrapper=True)
