@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,8 +102,10 @@ def replay(
     if facts is None:
         words = Words(_folder(target))
         asked = prompts_of(prompts, words)[:requests]
+        runs = target_of(target, numerics_of(launch))
+        _check_tokens(asked, runs.vocabulary)
         trial = Trial.of_prompts(
-            target, checkpoint, asked, launch=launch, new_tokens=new_tokens, expected=aim
+            runs, checkpoint, asked, launch=launch, new_tokens=new_tokens, expected=aim
         )
     else:
         trial, words, more = _of_facts(facts, target, checkpoint, launch, aim)
@@ -135,6 +137,9 @@ def _of_facts(
                 raise
         else:
             texts = facts.run
+            _check_tokens(
+                texts.texts if texts else [r.tokens for r in facts.recorded], runs.vocabulary
+            )
             if texts is None and facts.recorded:
                 return _on_text(facts, runs, draft, launch, expected), Words(folder), []
             assert texts is not None
@@ -179,6 +184,7 @@ def _on_features(
 ) -> tuple[Trial, Words, list[str]]:
     """Replay on recorded features, with the target's embedding and head alone."""
     target: Any = recorded.RecordedTarget(checkpoint, numerics_of(launch))
+    _check_tokens([r.tokens for r in facts.recorded], target.vocabulary)
     loaded, driving = as_launched(launch, draft, target, memory=facts.memory)
     notes = ["the target was not run: the draft is replayed on the features that were recorded"]
     if driving.extend == "block":
@@ -353,6 +359,17 @@ def _check(
         )
     if engine is not None and engine != TRAINER:
         parse(engine)
+
+
+def _check_tokens(texts: Sequence[Sequence[int]], vocabulary: int) -> None:
+    """Raise where a text has a token that the target does not have."""
+    most = max((max(text) for text in texts if text), default=0)
+    if most >= vocabulary:
+        raise WorkbenchError(
+            f"token {most:,} is past the target's vocabulary of {vocabulary:,}",
+            why="the texts were made with another tokenizer",
+            next_step="Give the target that these texts belong to.",
+        )
 
 
 def _is_evidence(target: Any) -> bool:
