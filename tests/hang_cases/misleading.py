@@ -136,6 +136,15 @@ MISLEADING = (
         proposes="--model-path",
     ),
     Case(
+        "second-node-without-arguments",
+        lambda: scene([R(WAITS) for _ in range(4)], numbers=range(4, 8), arguments={}),
+        "cannot_tell",
+        "graph_decode",
+        "ranks 4 to 7, and nothing tells how many nodes there are: the others are no dead ranks",
+        not_collected=(0, 1, 2, 3),
+        rule="R1",
+    ),
+    Case(
         "traced",
         lambda: scene([R(WAITS), R(FORWARD, state="t"), R(WAITS)], log=started(3, "decode")),
         "hung",

@@ -200,6 +200,10 @@ def _group(scene: Scene, base: Look, seen: Mapping[int, _Seen], numbers: range) 
     unseen = set(numbers) - {rank.number for rank in ranks}
     not_collected = unseen & set(scene.not_collected)
     elsewhere = _elsewhere(scene, base, unseen - not_collected)
+    if not base.sure:
+        # A node has neighbouring ranks: those below its first may be another node's, if there are several.
+        mine = [n for n in numbers if n in seen]
+        elsewhere |= {n for n in unseen - not_collected if mine and n < mine[0]}
     unnamed = _unnamed(scene)
     absent = unseen - not_collected - elsewhere
     if not any(_looked_at(p) for s in scene.snapshots for p in s.processes):

@@ -154,6 +154,10 @@ def _past_start(phase: Phase) -> bool:
     return phase in ("ready", "init_done")
 
 
+def _log_alone(look: Look) -> bool:
+    return not (look.alive or look.loose) and bool(look.story.last_line or look.story.last_at)
+
+
 def _gated(look: Look, phase: Phase) -> bool:
     inside = _has(look, ("_wait_until_activated",))
     return inside or (look.story.gated and phase in ("dist_init", "unknown") and not look.missing)
@@ -372,7 +376,7 @@ RULES: tuple[Rule, ...] = (
     Rule("R18", "hung", lambda k, p: _frozen(k) and not _all(k, "IDLE"),
          "every rank stands still over two looks", "what it waits for is not in its Python frames",
          ("native", "soft_watchdog"), accuses=True),
-    Rule("R1", "cannot_tell", lambda k, p: not k.alive and not k.loose,
+    Rule("R1", "cannot_tell", lambda k, p: _log_alone(k),
          "there is the log alone, and it tells no end", "a log tells the phase, and not which rank is behind",
          ("soft_watchdog",), unknown="what the ranks do: their stacks, twice"),
     Rule("R16", "cannot_tell", lambda k, p: True, "no rule applies", "the evidence does not decide",
