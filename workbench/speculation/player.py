@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from workbench.display import text as lines
-from workbench.errors import WorkbenchError
+from workbench.errors import WorkbenchError, clean
 from workbench.speculation.records import Node, Round
 
 if TYPE_CHECKING:
@@ -42,9 +42,10 @@ def round_text(replay: Replay, row: int, width: int | None = None) -> str:
     row %= len(kept)
     item, page = kept.round(row), lines.Page(width)
     asked = kept.requests[item.request]
-    page.heading(
-        f"Round {row + 1} of {len(kept):,}: request {asked.name}, its round {item.index + 1}"
-    )
+    told_of = f"Round {row + 1} of {len(kept):,}: request "
+    own = f", its round {item.index + 1}" if page.width >= 64 else ""
+    room = page.width - len(told_of) - len(own) - 4  # a heading ends in a rule
+    page.heading(told_of + lines.middle(clean(asked.name), max(4, room)) + own)
     page.out.pop(0)
     before = told(asked.tokens[: item.prefix], kept.words)
     cut = f"…{before[-_BEFORE:]}" if len(before) > _BEFORE else before
@@ -76,7 +77,8 @@ def _tree(page: lines.Page, item: Round, kept: Kept) -> Iterator[list[str]]:
         node = item.nodes[number]
         todo += reversed(children.get(number, []))
         shown += 1
-        state = "accepted" if node.accepted else "rejected"
+        state = "beside" if node.reason == "parent rejected" else "rejected"
+        state = "accepted" if node.accepted else state
         lead = "  " + "  " * min(node.depth - 1, 12)
         name = f"{quoted(word(node.token, kept.words))}  {percent(node.probability)}"
         yield lines.group_line(

@@ -19,11 +19,13 @@ from workbench.speculation.facts import Facts
 from workbench.speculation.judging import Seen, judge
 from workbench.speculation.observed import Launch, read_run
 from workbench.speculation.result import Replay
+from workbench.speculation.sampled import Rule, Sampling, sample_freely
 from workbench.speculation.setup import as_launched, numerics_of
 from workbench.speculation.trial import Trial, checkpoint_of, target_of
 
 if TYPE_CHECKING:
     from workbench.checkpoint.open import Checkpoint
+    from workbench.speculation.features import Target
 
 TRAINER = "trainer"
 _NEW_TOKENS = 64
@@ -58,7 +60,7 @@ def replay(
         The draft's checkpoint.
     prompts
         Texts or lists of token ids, or a file (.jsonl with ``text``, ``prompt`` or ``input_ids``; .txt, one
-        a line). The target answers them greedily. Not needed with evidence.
+        a line). The target answers them. Not needed with evidence.
     evidence
         What a real engine did: a recorded run, answers with hidden states, a tensor dump, speculators' or
         SpecForge's hidden states, per-request metrics, a log. Each recorded round is replayed from its own
@@ -69,7 +71,7 @@ def replay(
         ``"sglang==0.5.11"``: as that version loads and drives this draft. None: with evidence as it was
         launched, without as the trainer means it. ``"trainer"``: that on the evidence's texts, too.
     temperature
-        Above 0 only with evidence: its text is what was sampled.
+        Of the answers to `prompts`. The text of evidence is taken as it is, however it was sampled.
     expected
         The accept length that this draft should reach: a number, the trainer's metrics (a JSON file), or the
         folder of a healthy recorded run.
@@ -104,9 +106,13 @@ def replay(
         asked = prompts_of(prompts, words)[:requests]
         runs = target_of(target, numerics_of(launch))
         _check_tokens(asked, runs.vocabulary)
-        trial = Trial.of_prompts(
-            runs, checkpoint, asked, launch=launch, new_tokens=new_tokens, expected=aim
-        )
+        if temperature > 0:
+            trial, note = _sampled(runs, checkpoint, asked, launch, aim, temperature, new_tokens)
+            notes.append(note)
+        else:
+            trial = Trial.of_prompts(
+                runs, checkpoint, asked, launch=launch, new_tokens=new_tokens, expected=aim
+            )
     else:
         trial, words, more = _of_facts(facts, target, checkpoint, launch, aim)
         notes += more
@@ -122,6 +128,30 @@ def replay(
         notes=notes,
         temperature=temperature,
     )
+
+
+def _sampled(
+    target: Target,
+    draft: Checkpoint,
+    prompts: Sequence[Sequence[int]],
+    launch: Launch,
+    expected: Expected | None,
+    temperature: float,
+    new_tokens: int,
+) -> tuple[Trial, str]:
+    """Answer prompts by sampling, as the engine verifies; the rounds are then replayed on that text."""
+    rule: Rule = "vllm" if launch.engine.startswith("vllm") else "sglang"
+    loaded, driving = as_launched(launch, draft, target)
+    found = sample_freely(
+        target, loaded, driving, prompts, new_tokens, Sampling(temperature, rule=rule)
+    )
+    lengths = found.trace.lengths.tolist()
+    texts = [row[:n] for row, n in zip(found.trace.tokens.tolist(), lengths, strict=True)]
+    trace = target.trace(texts, [len(p) for p in prompts], None, found.starts)
+    trial = Trial(
+        target, trace, draft, launch, loaded, driving, found.starts, None, expected=expected
+    )
+    return trial, f"answers sampled at temperature {temperature:g}, verified by the rule of {rule}"
 
 
 def _of_facts(
@@ -351,12 +381,6 @@ def _check(
         )
     if not isinstance(temperature, int | float) or not 0 <= temperature < 100:
         raise WorkbenchError(f"a temperature of {shown(temperature)} is none")
-    if temperature > 0 and prompts is not None:
-        raise WorkbenchError(
-            "prompts are answered greedily here",
-            why="a sampled answer is another one each time",
-            next_step="Record a run at this temperature and give it as evidence, or leave temperature out.",
-        )
     if engine is not None and engine != TRAINER:
         parse(engine)
 

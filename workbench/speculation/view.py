@@ -60,7 +60,10 @@ def _acceptance(page: lines.Page, replay: Replay) -> None:
     if seen is None and replay.logged is None:
         return
     page.heading("Acceptance")
-    page.add(lines.table([list(row) for row in lengths(replay)], page.width))
+    rows = lengths(replay)
+    wide = max(len(name) for name, *_ in rows)
+    for name, length, said in rows:
+        page.prose(said, f"  {name.ljust(wide)}  {length}  ")
     printed = printed_line(replay)
     if printed:
         page.prose(printed, f"  {replay.engine.replace('==', ' ')} prints ")
@@ -68,9 +71,10 @@ def _acceptance(page: lines.Page, replay: Replay) -> None:
     if table:
         page.out.append("")
         full, empty = ("█", "░") if page.unicode else ("#", ".")
+        long = _BAR if page.width >= 2 * _BAR + 24 else _BAR // 3
         for position, replayed, observed, wanted in table:
             value = observed if observed is not None else replayed or 0.0
-            bar = full * round(value * _BAR) + empty * (_BAR - round(value * _BAR))
+            bar = full * round(value * long) + empty * (long - round(value * long))
             cells = [
                 f"{name} {share:.0%}"
                 for name, share in (
@@ -80,7 +84,7 @@ def _acceptance(page: lines.Page, replay: Replay) -> None:
                 )
                 if share is not None
             ]
-            page.add([f"  {position}  {bar}  {'  '.join(cells)}".rstrip()])
+            page.prose("  ".join(cells), f"  {position}  {bar}  ")
 
 
 def lengths(replay: Replay) -> list[tuple[str, str, str]]:
