@@ -406,3 +406,46 @@ def test_every_case_has_a_name_of_its_own():
 def test_written_faults_are_files(tmp_path):
     folder = write((blocks((2, 1, 0)),), tmp_path / "x")
     assert open_checkpoint(folder)["fc.weight"].shape == (256, 768)
+
+
+# -- what is compared ----------------------------------------------------------------------------
+
+
+def test_a_tree_is_held_against_a_trainers_chain_as_a_chain(broken):
+    trial = broken[0]
+    served = trial.driving.replaced(topk=4, draft_tokens=9)
+    promised = Expected.of_training(evidence.METRICS, 2)
+    changed, notes = bench.comparable(trial.replaced(driving=served, expected=promised))
+    assert (changed.driving.topk, changed.driving.steps, changed.driving.draft_tokens) == (1, 2, 3)
+    assert len(notes) == 2
+
+
+def test_a_tree_is_no_expectation_of_a_chain(broken):
+    run = read_run(INCIDENT / "runs" / "sglang-0.5.14" / "speculators-tree")
+    trial = broken[0].replaced(expected=Expected.of_run(run))
+    changed, notes = bench.comparable(trial)
+    assert changed.expected is None
+    assert "width 4" in notes[0]
+    tree = trial.replaced(driving=trial.driving.replaced(topk=4))
+    assert bench.comparable(tree) == (tree, [])
+
+
+def test_recorded_features_without_their_target_are_ablated(broken):
+    import dataclasses
+
+    trial = broken[0]
+    joined = trial.trace.features((2, 6, 9))
+    trace = dataclasses.replace(
+        trial.trace, target=None, choices=None, final=None, cache=(), inputs={0: joined}
+    )
+    driving = trial.driving.replaced(aux=(0,), extend="block")
+    result = ablate(trial.replaced(target=None, trace=trace, driving=driving), pairs=False)
+    assert result.verdict.facts == ("fc order",)
+    assert not any(name.startswith("layers") for lift in result.lifts for name in lift.switches)
+
+
+def test_a_head_that_is_nowhere_is_named_by_the_trainers_semantics_too(tmp_path):
+    trial = trial_of(tmp_path, lost("lm_head.weight"), engine="")
+    assert trial.draft.filled == ("lm_head.weight",)
+    named = {hint.fact for hint in check(trial) if hint.finding.code == "tensor-absent"}
+    assert named == {"lm_head"}

@@ -51,14 +51,15 @@ class _Bench:
         self.texts = look(trial.trace)
         kept = self.texts.kept
         whole = not self.texts.looping or self.texts.refused or not kept
-        self.trial = trial if whole else trial.some(kept)
-        self.counted = trial.expected.counted if trial.expected else "rounds"
+        trial = trial if whole else trial.some(kept)
+        self.served = trial  # as it was served; what is compared may be a chain of its tree
+        self.trial, self.notes = comparable(trial)
+        self.counted = self.trial.expected.counted if self.trial.expected else "rounds"
         self.few = self.trial.some(_spread(len(self.trial.trace), requests))
         self.hints: tuple[Hint, ...] = check(trial)
         self.singles: list[Tried] = []
         self.pairs: list[Tried] = []
         self.idle: list[str] = []
-        self.notes: list[str] = []
         self._switches: dict[int, list[Switch]] = {}
 
     def run(self, pairs: bool) -> Ablations:
@@ -175,7 +176,7 @@ class _Bench:
         return list(best.values())[:_FIRSTS]
 
     def _scene(self, reference: Reference) -> Scene:
-        trial = self.trial
+        trial = self.served
         agreement = replayed = None
         if trial.emitted is not None:
             agreement = float(trial.replayed.agrees().mean())
@@ -202,6 +203,30 @@ class _Bench:
             scene, judge(scene), start, counted=self.counted, idle=tuple(self.idle),
             source=self.trial.checkpoint.source, engine=self.trial.launch.engine, notes=tuple(notes),
         )  # fmt: skip
+
+
+def comparable(trial: Trial) -> tuple[Trial, list[str]]:
+    """Return a trial whose acceptance can be held against what is expected, and what was changed for it.
+
+    Trainers count chains, of as many drafts as their metrics have; a tree accepts more of the same draft.
+    """
+    expected, driving = trial.expected, trial.driving
+    if expected is None:
+        return trial, []
+    notes = []
+    if expected.topk > 1 and expected.topk != driving.topk:
+        said = (
+            f"{expected.source} is of trees of width {expected.topk}: not comparable, so left out"
+        )
+        return trial.replaced(expected=None), [said]
+    if expected.topk == 1 < driving.topk:
+        notes.append("replayed as a chain, which is what the expectation is of")
+        driving = driving.replaced(topk=1, draft_tokens=driving.steps + 1)
+    known = len(expected.per_position)
+    if expected.topk == 1 and 0 < known < driving.steps:
+        notes.append(f"replayed with {known} drafts a round: of more the expectation does not tell")
+        driving = driving.replaced(steps=known, draft_tokens=known + 1)
+    return (trial.replaced(driving=driving) if notes else trial), notes
 
 
 def _spread(count: int, wanted: int) -> list[int]:

@@ -38,12 +38,15 @@ class Expected:
         ``places``: as trainers count, a draft from every place of the text. ``rounds``: as engines count,
         only from where a round begins. Rounds begin where the one before ended, at the harder places, and
         so their acceptance is lower; a replay counts in the same way as what it is compared with.
+    topk
+        Width of the tree that it holds for, 1 for a chain; 0: the same as was served.
     """
 
     accept_length: float
     per_position: tuple[float, ...] = ()
     source: str = "as given"
     counted: Counted = "rounds"
+    topk: int = 0
 
     @classmethod
     def given(cls, accept_length: float) -> Self:
@@ -73,9 +76,8 @@ class Expected:
                 f"{run.source} has no round", next_step="Give a run with speculation on."
             )
         profile = [(emitted > k).mean() for k in range(1, steps + 1)]
-        return cls(
-            float(emitted.mean()), tuple(map(float, profile)), f"the run {run.source}", "rounds"
-        )
+        length, shares = float(emitted.mean()), tuple(map(float, profile))
+        return cls(length, shares, f"the run {run.source}", "rounds", run.launch.topk)
 
     @classmethod
     def of_training(cls, source: str | os.PathLike[str] | Mapping[str, Any], steps: int) -> Self:
@@ -115,7 +117,7 @@ class Expected:
             )
         if len(profile) < steps:
             said += f" ({len(profile)} of {steps} positions)"
-        return cls(1.0 + sum(profile), profile, said, "places")
+        return cls(1.0 + sum(profile), profile, said, "places", 1)
 
 
 def _read(path: Path) -> list[Mapping[str, Any]]:

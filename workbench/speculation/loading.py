@@ -88,6 +88,8 @@ def load_draft(
     rows = int(facts.get("draft_vocab_size") or config.get("draft_vocab_size") or 0)
     _share(found, facts, target, outcome is not None, rows if as_eagle else 0)
     mapped = _target_ids(checkpoint, outcome, as_eagle, rows or _rows(found))
+    if outcome is None:
+        _return_head(found, len(mapped))
     _fill(found, settings, len(mapped), fill, int(config.get("intermediate_size") or 0))
     tensors = {name: value.to(device).float() for name, (_, value) in found.items()}
     origins = {name: origin for name, (origin, _) in found.items()}
@@ -249,6 +251,13 @@ def _share(
         )
     if facts.get("tied"):
         found[head] = found[embed]
+
+
+def _return_head(found: dict[str, tuple[str, Tensor]], rows: int) -> None:
+    """Take back a head that the target cannot lend: it speaks of every token, the draft of some."""
+    origin, head = found.get("lm_head.weight", ("", None))
+    if origin == "target" and head is not None and head.shape[0] != rows:
+        del found["lm_head.weight"]
 
 
 def _rows(found: Mapping[str, tuple[str, Tensor]]) -> int:

@@ -118,7 +118,9 @@ def measure(state: State, counted: Counted) -> Measured:
         rounds has no meaning there and is left out.
     """
     driving, steps = state.driving, state.driving.steps
-    if counted == "rounds" and driving.extend != "prefix":
+    # What was rejected in a round needs the target's features there.
+    kept = driving.extend != "block" or state.trace.target is not None
+    if counted == "rounds" and driving.extend != "prefix" and kept:
         return summed(run_freely(state.draft, driving, state.trace), len(state.trace), steps)
     driving = driving.replaced(extend="prefix")
     replayed = replay_rounds(state.draft, driving, state.trace, places(state.trace, driving))
