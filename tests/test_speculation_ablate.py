@@ -313,8 +313,6 @@ def test_the_cause_is_found_without_being_told(broken):
 
 
 def test_the_result_survives_its_file(broken, tmp_path):
-    import workbench.speculation.ablations  # noqa: F401
-
     result = broken[1]
     again = load(result.save(tmp_path / "a.json"))
     assert again == result

@@ -239,6 +239,8 @@ PAIRS = (
 CONTROLS = (
     _fault("healthy", "nothing wrong", ""),
     _fault("healthy-as-trained", "nothing wrong, by the trainer's semantics", "", engine=TRAINER),
-    _fault("undertrained", "weights a third of the way back to an initialisation", "", noise(0.33)),
-    _fault("barely-trained", "weights half of the way back", "", noise(0.5)),
+    _fault("undertrained-little", "weights a tenth of the way back to an initialisation", "",
+           noise(0.1)),
+    _fault("undertrained", "weights a fifth of the way back", "", noise(0.2)),
+    _fault("barely-trained", "weights a third of the way back", "", noise(0.33)),
 )  # fmt: skip
