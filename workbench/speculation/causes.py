@@ -21,6 +21,7 @@ from workbench.speculation.texts import Texts
 ENOUGH = 0.8  # of the lost acceptance that a cause must bring back
 _SMALL = 0.03  # of the expected length: a smaller loss is not worth a cause
 _NEEDED = 0.15  # of the loss that the second of a pair must add to either alone
+_NEAR = 0.2  # of the loss: what restores less is not called near
 _FEW = 8  # requests; samples of fewer say little of how much acceptance varies
 _AGREES = 0.85  # of the rounds that a faithful replay has as the engine had them
 
@@ -317,7 +318,8 @@ def _cannot_tell(scene: Scene, why: str) -> Verdict:
     expected = reference.expected
     said = why or "no single change and no pair restores what was lost"
     near = ""
-    if nearest is not None and nearest.lift_interval[0] > 0:
+    far = nearest is None or (nearest.restored or 0.0) < _NEAR
+    if nearest is not None and not far and nearest.lift_interval[0] > 0:
         near = f" Nearest is {nearest.words}: {_percent(nearest)}."
     hints = [h.finding.title for h in scene.hints if h.sure]
     return Verdict(
