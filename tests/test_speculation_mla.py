@@ -9,22 +9,28 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from workbench.checkpoint.open import open_checkpoint
 from workbench.speculation.driving import Driving
 from workbench.speculation.eagle3 import Draft
 from workbench.speculation.features import TargetTrace
 from workbench.speculation.huggingface import HuggingFaceTarget
+from workbench.speculation.layers import Numerics
 from workbench.speculation.loading import load_draft
 from workbench.speculation.observed import Launch
+from workbench.speculation.rope import attention_scale, rope_of
 from workbench.speculation.run import generate, replay_rounds
 from workbench.speculation.setup import as_launched, as_trained
+
+from .conftest import ROOT
+from .engines import environments, sglang_rotary
 
 pytest.importorskip("transformers")
 
@@ -276,3 +282,22 @@ def test_the_comparison_sees_a_wrong_detail(
         field, value = "rope", dataclasses.replace(draft.settings.rope, scale=1.1)
     with pytest.raises(AssertionError):
         check(draft.replaced(**{field: value}), driving, model, trace, [[5, 9], [6], [9]])
+
+
+@pytest.mark.engine
+def test_sglang_turns_and_scales_alike(tmp_path: Path) -> None:
+    """DeepSeek's YaRN by the engine's own rotary class and its own factor of the scores."""
+    python = environments.ensure("sglang-0.5.23")
+    script = Path(sglang_rotary.__file__)
+    stubs = ROOT / "workbench" / "engines" / "tracer"
+    file = tmp_path / "rotary.st"
+    subprocess.run([python, script, stubs, file], check=True, capture_output=True)
+    said = load_file(file)
+    config = {"rope_theta": sglang_rotary.THETA, "rope_scaling": sglang_rotary.YARN}
+    rope = rope_of(config, sglang_rotary.TURNED, interleaved=True)
+    places = torch.arange(sglang_rotary.PLACES)[:, None]
+    for name in ("q", "k"):
+        found = rope.turn(said[name], places, Numerics())
+        torch.testing.assert_close(found, said[f"turned_{name}"], rtol=1e-4, atol=1e-5)
+    own = attention_scale(config, sglang_rotary.WIDTH)
+    assert own == pytest.approx(float(said["scale"]), rel=1e-6)
