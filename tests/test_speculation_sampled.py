@@ -165,3 +165,32 @@ def test_drafts_past_the_targets_vocabulary_are_never_taken(tmp_path: Path) -> N
     for rule in ("sglang", "vllm"):
         found = sample_freely(target, odd, CHAIN, [[1, 2]], 6, Sampling(rule=rule))
         assert set(found.counts) == {0}
+
+
+def test_a_trace_that_grows_is_the_one_of_the_whole_text() -> None:
+    target = target_of()
+    texts = [[5, 9, 2, 30, 7, 7, 3, 1, 8], [7, 1, 1, 4], [3, 3, 9, 9, 12]]
+    starts = [[5, 7], [3], [4]]
+    first = target.trace([texts[0][:5], texts[1][:3], texts[2][:4]], [4, 2, 3], keep=(1, 4))
+    part = target.grown(first, [texts[0][:7], *texts[1:]], starts)
+    grown = target.grown(part.select([0, 2]), [texts[0], texts[2] + [1]], [starts[0], starts[2]])
+    whole = target.trace(
+        [texts[0], texts[2] + [1]], [4, 3], keep=(1, 4), starts=[starts[0], starts[2]]
+    )
+    assert torch.equal(grown.tokens, whole.tokens)
+    assert torch.equal(grown.begins, whole.begins)
+    assert torch.equal(grown.prompts, whole.prompts)
+    assert grown.choices is not None
+    assert whole.choices is not None
+    assert grown.final is not None
+    assert whole.final is not None
+    pairs = [(a, b) for one, other in zip(grown.cache, whole.cache, strict=True)
+             for a, b in zip(one, other, strict=True)]  # fmt: skip
+    for row, length in enumerate(whole.lengths.tolist()):
+        for a, b in (
+            *((grown.inputs[k], whole.inputs[k]) for k in (1, 4)), (grown.final, whole.final),
+            (grown.choices.probabilities, whole.choices.probabilities),
+            *pairs,
+        ):  # fmt: skip
+            torch.testing.assert_close(a[row, :length], b[row, :length], rtol=1e-4, atol=1e-5)
+        assert torch.equal(grown.choices.best[row, :length], whole.choices.best[row, :length])

@@ -49,6 +49,14 @@ class Target(Protocol):
     ) -> TargetTrace:
         """Run once over all sequences; see `TargetTrace`."""
 
+    def grown(
+        self,
+        trace: TargetTrace,
+        sequences: Sequence[Tokens],
+        starts: Sequence[Sequence[int]] | None = None,
+    ) -> TargetTrace:
+        """Return the trace of sequences that go on where those of `trace` end."""
+
     def branches(
         self,
         trace: TargetTrace,

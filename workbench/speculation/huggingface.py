@@ -112,6 +112,15 @@ class HuggingFaceTarget:
             self,
         )
 
+    def grown(
+        self,
+        trace: TargetTrace,
+        sequences: Sequence[Tokens],
+        starts: Sequence[Sequence[int]] | None = None,
+    ) -> TargetTrace:
+        """Return the trace of sequences that go on where those of `trace` end, all run again."""
+        return self.trace(sequences, trace.prompts.tolist(), sorted(trace.inputs), starts)
+
     def branches(
         self,
         trace: TargetTrace,

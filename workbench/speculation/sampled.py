@@ -161,13 +161,14 @@ def sample_freely(
         for number, prompt in enumerate(prompts)
     ]
     with torch.no_grad():
-        _begin(target, requests, sampling)
+        trace = _begin(target, requests, driving, sampling)
         active, before = requests, None
         while active:
-            before = _round(target, draft, driving, active, sampling, before)
+            trace, before = _round(target, draft, driving, active, sampling, trace, before)
             going = [n for n, r in enumerate(active) if len(r.text) - r.prompt < new_tokens]
             before = before.rows(torch.tensor(going, dtype=torch.long, device=before.ranks.device))
             active = [active[n] for n in going]
+            trace = trace.select(going) if going else trace
         starts = [request.starts for request in requests]
         texts, lengths = [r.text for r in requests], [r.prompt for r in requests]
         trace = target.trace(texts, lengths, keep=driving.aux or (), starts=starts)
@@ -179,11 +180,14 @@ def sample_freely(
     )
 
 
-def _begin(target: Target, requests: Sequence[_Request], sampling: Sampling) -> None:
-    """Draw each answer's first token, which needs no draft."""
+def _begin(
+    target: Target, requests: Sequence[_Request], driving: Driving, sampling: Sampling
+) -> TargetTrace:
+    """Draw each answer's first token, which needs no draft; return the prompts' trace."""
     import torch
 
-    trace = target.trace([r.text for r in requests], [r.prompt for r in requests], keep=())
+    texts, lengths = [r.text for r in requests], [r.prompt for r in requests]
+    trace = target.trace(texts, lengths, keep=driving.aux or ())
     rows = torch.arange(len(requests), device=trace.tokens.device)
     logits = _last(target, trace)[rows, trace.lengths - 1]
     assert trace.choices is not None
@@ -197,6 +201,7 @@ def _begin(target: Target, requests: Sequence[_Request], sampling: Sampling) -> 
         )
     for request, row in zip(requests, sampling.probabilities(logits).cpu(), strict=True):
         request.text.append(int(torch.multinomial(row, 1, generator=request.generator)))
+    return trace
 
 
 def _round(
@@ -205,17 +210,19 @@ def _round(
     driving: Driving,
     active: Sequence[_Request],
     sampling: Sampling,
+    trace: TargetTrace,
     before: Drafted | None,
-) -> Drafted:
-    """Draft and verify one round of each request that is not answered yet."""
+) -> tuple[TargetTrace, Drafted]:
+    """Draft and verify one round of each request that is not answered yet.
+
+    `trace` knows the texts as they were before the last tokens were emitted.
+    """
     import torch
 
     for request in active:
         request.starts.append(len(request.text))
     starts = [request.starts for request in active]
-    lengths = [request.prompt for request in active]
-    texts = [request.text for request in active]
-    trace = target.trace(texts, lengths, keep=driving.aux or (), starts=starts)
+    trace = target.grown(trace, [request.text for request in active], starts)
     now = Rounds.of(starts, None, trace)
     now = now.rows((now.known == trace.lengths[now.request]).nonzero()[:, 0])
     found = next_rounds(draft, driving, trace, now, extend(draft, driving, trace), before)
@@ -243,7 +250,7 @@ def _round(
         request.text += [*(ids[node] for node in path), last]
         request.emitted.append(len(path) + 1)
         request.chances.append(_chance(ids, above, shares[row], sampling))
-    return found
+    return trace, found
 
 
 def _last(target: Target, trace: TargetTrace) -> Tensor:

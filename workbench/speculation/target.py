@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import WorkbenchError, shown
 from workbench.speculation.features import (
     Branches,
+    Choices,
     TargetTrace,
     Tokens,
     begins_of,
@@ -236,6 +238,53 @@ class LlamaTarget:
         positions = torch.arange(tokens.shape[1], device=self.device).expand_as(tokens)
         inputs, final = self.forward(tokens, positions, attention)
         return inputs, final, cache
+
+    def grown(
+        self,
+        trace: TargetTrace,
+        sequences: Sequence[Tokens],
+        starts: Sequence[Sequence[int]] | None = None,
+    ) -> TargetTrace:
+        """Return the trace of sequences that go on where those of `trace` end; only what is new is run."""
+        import torch
+
+        tokens, lengths = pad(sequences, self.device)
+        begins, size = begins_of(tokens, starts), tokens.shape[1]
+        places = torch.arange(size, device=self.device)
+        slots = trace.lengths[:, None] + places[None, : int((lengths - trace.lengths).max())]
+        inside = slots < lengths[:, None]
+        slots = slots.clamp(max=size - 1)
+        at = (
+            torch.arange(len(tokens), device=self.device)[:, None].expand_as(slots)[inside],
+            slots[inside],
+        )
+        bias = bias_of(places <= slots[..., None])
+        tiles = extend_tiles(begins.gather(1, slots), places)
+
+        def put(old: Tensor, new: Tensor) -> Tensor:
+            out = old.new_zeros(len(old), size, *old.shape[2:])
+            out[:, : old.shape[1]] = old[:, :size]
+            out[at] = new[inside]
+            return out
+
+        cache: list[tuple[Tensor, Tensor]] = []
+
+        def attention(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            keys, values = (put(*pair) for pair in zip(trace.cache[layer], (k, v), strict=True))
+            cache.append((keys, values))
+            return attend(q, Seen(keys, values, bias, tiles), None, self.scale, self.numerics)
+
+        inputs, final = self.forward(tokens.gather(1, slots), slots, attention)
+        assert trace.final is not None
+        assert trace.choices is not None
+        new = choices_of(self.logits(final))
+        names = [field.name for field in dataclasses.fields(Choices)]
+        return TargetTrace(
+            tokens, lengths, trace.prompts, {k: put(v, inputs[k]) for k, v in trace.inputs.items()},
+            put(trace.final, final),
+            Choices(*(put(getattr(trace.choices, name), getattr(new, name)) for name in names)),
+            begins, self, tuple(cache),
+        )  # fmt: skip
 
     def branches(
         self,
