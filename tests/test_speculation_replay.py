@@ -119,11 +119,44 @@ def test_recorded_features_stand_in_for_the_target() -> None:
         assert one.nodes[0].token == other.nodes[0].token
     assert alone.agreement is not None
     assert alone.agreement.same_count == 34
+    # What hooks and hidden states recorded, beside what the target run here computes.
+    told = [f for f in beside.findings if f.code == "numbers-agree"]
+    assert [f.title for f in told] == [
+        "The features of the target are as recorded",
+        "The first logits of the draft are as recorded",
+    ]
+    assert len(told[0].evidence_for) == 3
     assert any("the target was not run" in note for note in alone.notes)
     # What a rejected draft would have been answered is not in the evidence, and not guessed.
     fell = next(item for item in alone.rounds if item.stop == "rejected")
     assert fell.nodes[-1].target_top == ()
     assert all(item.margin is None for item in alone.rounds)
+
+
+def test_features_of_other_layers_are_told_apart() -> None:
+    """A draft that reads other layers than the evidence recorded: the numbers part, and it is said where."""
+    from workbench.checkpoint.open import open_checkpoint
+    from workbench.speculation.beside import beside
+    from workbench.speculation.reading import read_facts
+    from workbench.speculation.trial import Trial
+
+    facts = read_facts(RUNS / "sglang-0.5.14/speculators-hooks")
+    assert facts.run is not None
+    trial = Trial.of_run(facts.run, TARGET, open_checkpoint(DRAFT))
+    other = trial.replaced(driving=trial.driving.replaced(aux=(2, 7, 9)))
+    titles = [f.title for f in beside(other, facts)]
+    assert titles[0] == "The features of the target, as recorded and as replayed, part at layer 7"
+
+
+def test_captured_memory_goes_before_the_file() -> None:
+    """The real memory of the dropped layer holds NaN: the replay computes what the engine computed."""
+    replay = workbench.replay(TARGET, DRAFT, evidence=RUNS / "sglang-0.5.11/incident-hooks")
+    assert replay.ok is False
+    assert replay.fills == {}
+    assert replay.agreement is not None
+    assert replay.agreement.same_count == replay.agreement.rounds == 69
+    assert "no-numbers" in codes(replay)
+    assert "the draft's own logits are no numbers" in replay.show(0)
 
 
 def test_prompts_may_be_ids_text_or_a_file(tmp_path: Path) -> None:

@@ -63,6 +63,16 @@ def test_the_reason_is_that_of_the_draft_where_the_path_ended() -> None:
     assert "number 4 in the draft's own order" in replay.show(0)
 
 
+def test_a_draft_of_no_numbers_is_not_ranked() -> None:
+    replay = chain()
+    assert replay.kept is not None
+    replay.kept.columns.probabilities[0] = float("nan")
+    text = replay.show(0)
+    assert "the draft's own logits are no numbers" in text
+    assert "in the draft's own order" not in text
+    assert replay.payload()["rounds"][0][7][0][3] == -1
+
+
 @pytest.mark.parametrize("row", [6, -7])
 def test_a_round_that_is_not_there_is_refused(row: int) -> None:
     with pytest.raises(WorkbenchError, match="there is no round"):

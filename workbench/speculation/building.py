@@ -12,6 +12,7 @@ import numpy as np
 from workbench.errors import WorkbenchError
 from workbench.result import Finding
 from workbench.speculation.asking import Words
+from workbench.speculation.beside import beside
 from workbench.speculation.facts import Facts
 from workbench.speculation.judging import NEAR, Judged, Seen, judge
 from workbench.speculation.kept import Asked, Kept
@@ -72,7 +73,7 @@ def build(
         fills=fills,
         filled=trial.draft.filled,
         texts=texts,
-        static=tuple(findings),
+        static=(*findings, *(beside(trial, facts) if facts else ())),
         steps=driving.steps,
         engine=engine,
         launch=launch,

@@ -96,7 +96,9 @@ def _tree(page: lines.Page, item: Round, kept: Kept) -> Iterator[list[str]]:
 def _why(item: Round) -> str:
     fell = where_it_fell(item)
     said = STOPS.get(item.stop, item.stop)
-    if item.stop == "rejected" and fell is not None and fell.target_rank is not None:
+    if item.stop == "rejected" and fell is not None and math.isnan(fell.probability):
+        said += "; the draft's own logits are no numbers"
+    elif item.stop == "rejected" and fell is not None and fell.target_rank is not None:
         said += f"; it was number {fell.target_rank} in the draft's own order"
     elif item.stop == "rejected" and fell is not None:
         said += "; the draft's vocabulary has no such token, or its rank is not known"

@@ -84,7 +84,7 @@ def _acceptance(page: lines.Page, replay: Replay) -> None:
                 )
                 if share is not None
             ]
-            page.prose("  ".join(cells), f"  {position}  {bar}  ")
+            page.prose(", ".join(cells), f"  {position}  {bar}  ")
 
 
 def lengths(replay: Replay) -> list[tuple[str, str, str]]:

@@ -147,7 +147,7 @@ class Player {
     const end = nodes.findLastIndex((node) => node[4]);
     const fell = nodes.find((node) => node[1] === end && !node[4]);
     if (stop === "rejected" && fell && bonus >= 0)
-      out.push("The target chose ", tokenOf(this.words(bonus)), " where the draft had ", tokenOf(this.words(fell[0])), fell[5] ? `; that was number ${number(fell[5])} in the draft's own order. ` : "; the draft's vocabulary does not have it. ");
+      out.push("The target chose ", tokenOf(this.words(bonus)), " where the draft had ", tokenOf(this.words(fell[0])), fell[3] < 0 ? "; its logits are no numbers. " : fell[5] ? `; that was number ${number(fell[5])} in the draft's own order. ` : "; the draft's vocabulary does not have it. ");
     else out.push(`${capital(this.payload.stops[stop] ?? stop)}. `);
     if (margin !== null && margin < 0.25) out.push(h("span", { class: "wb-tag", title: "The target's two best choices are this many logits apart: bfloat16 may decide otherwise" }, `near tie, ${margin}`));
     if (observed >= 0) {
