@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 
 from benchmarks.weights_accuracy.schemes import (
     FORMATS,
+    GROUPED,
     SCHEMES,
     normal,
     orthogonal,
@@ -28,7 +29,7 @@ from workbench.weights.records import QUANTILES, Judgement, Measure
 from workbench.weights.relations import relate
 from workbench.weights.results import WeightScan
 from workbench.weights.scan import scan_weights
-from workbench.weights.structure import visible_change
+from workbench.weights.structure import SMALLEST_SIZE_4_BITS, visible_change
 from workbench.weights.verdict import Context, context_of, judge
 
 from .conftest import ROOT
@@ -121,6 +122,11 @@ def test_an_init_is_called_one_in_every_format(
         sources[name] = scheme
         tensors |= FORMATS[kind](name, make(shape, 0.037, random(at, *shape)))
     found = of(tmp_path, tensors)
+    if kind in GROUPED and math.prod(shape) < SMALLEST_SIZE_4_BITS:
+        # Rows that are orthogonal are structure; of the others nothing is promised.
+        for name, j in found.items():
+            assert j.verdict == ("at_init" if sources[name] == "orthogonal" else "undecided"), name
+        return
     assert {name: j.verdict for name, j in found.items()} == dict.fromkeys(sources, "at_init")
     if math.prod(shape) > 5000:
         assert {n: j.family for n, j in found.items()} == {
@@ -295,6 +301,39 @@ def test_too_small_to_tell(tmp_path: Path) -> None:
         found = one(tmp_path, normal(shape, 0.02, random(*shape)))
         assert found.verdict == "undecided", shape
         assert "too small to tell" in found.reason
+
+
+def between_laws(shape: tuple[int, int], *seed: int) -> Array:
+    """Return entries without structure whose kurtosis is about 0.3, which no init has."""
+    values = random(*seed).standard_t(df=28, size=shape)
+    return (values * 0.04).astype("f4")
+
+
+@pytest.mark.parametrize("kind", list(FORMATS))
+@pytest.mark.parametrize("law", ["between normal and heavy tails", "between uniform and cut off"])
+def test_what_follows_no_law_of_an_init_is_undecided_in_every_format(
+    tmp_path: Path, kind: str, law: str
+) -> None:
+    # As two trained matrices of speechmos that have no structure: kurtosis 0.21 and -0.97.
+    values = between_laws((128, 128), 5)
+    if law == "between uniform and cut off":
+        values = (random(6).beta(1.9, 1.9, size=(128, 128)).astype("f4") - 0.5) * 0.3
+    found = of(tmp_path, FORMATS[kind]("layers.0.proj.weight", values))["layers.0.proj.weight"]
+    assert found.verdict == "undecided", found.reason
+    if kind in GROUPED:
+        assert "too coarse to test" in found.reason
+    else:
+        assert "hardly follow the law of an init" in found.reason
+
+
+def test_what_follows_no_law_is_undecided_in_8_bit_integers(tmp_path: Path) -> None:
+    values = between_laws((128, 128), 5)
+    scale = np.abs(values).max(axis=1, keepdims=True) / 127
+    found = of(
+        tmp_path,
+        {"a.weight": np.rint(values / scale).astype(np.int8), "a.weight_scale": scale},
+    )["a.weight"]
+    assert found.verdict == "undecided", found.reason
 
 
 def test_rows_of_zeros_are_told(tmp_path: Path) -> None:

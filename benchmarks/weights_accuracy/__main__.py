@@ -37,8 +37,8 @@ def main(arguments: list[str] | None = None) -> None:
 def _confusion(workers: int) -> dict[str, str]:
     usable, small = confusion.corpus()
     cases = confusion.run([*usable, *small], workers)
-    little = [case for case in cases if not confusion.is_large_enough(case.shape)]
-    cases = [case for case in cases if confusion.is_large_enough(case.shape)]
+    little = [case for case in cases if not confusion.is_promised(case)]
+    cases = [case for case in cases if confusion.is_promised(case)]
     stages = Counter(case.stage for case in cases if case.source == confusion.TRAINED)
     trained = sum(stages.values())
     return {

@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.weights_accuracy.corpus import PACKAGES, UNSEEN, Trained, trained
 from benchmarks.weights_accuracy.schemes import FORMATS, GROUPED, SCHEMES
-from workbench.weights.structure import SMALLEST_SIDE, SMALLEST_SIZE
+from workbench.weights.structure import SMALLEST_SIDE, SMALLEST_SIZE, SMALLEST_SIZE_4_BITS
 
 Array = np.ndarray[Any, Any]
 TRAINED = "trained"
@@ -74,14 +74,28 @@ def matrix_of(tensor: Trained) -> Array | None:
 
 
 def is_large_enough(shape: tuple[int, ...]) -> bool:
-    """Say whether a matrix is large enough for the verdict to be promised."""
+    """Say whether a matrix is large enough for the verdict to be promised, in formats of 8 bits and more."""
     return min(shape) >= SMALLEST_SIDE and prod(shape) >= SMALLEST_SIZE
+
+
+def is_promised(case: Case) -> bool:
+    """Say whether a matrix is large enough for the verdict to be promised, in the format it was judged in."""
+    if case.format not in GROUPED:
+        return is_large_enough(case.shape)
+    shape = in_whole_groups(case.shape)
+    return is_large_enough(shape) and prod(shape) >= SMALLEST_SIZE_4_BITS
+
+
+def in_whole_groups(shape: tuple[int, int]) -> tuple[int, int]:
+    """Return the shape that is left of a matrix in a format of groups of 32 columns."""
+    return shape[0], shape[1] - shape[1] % 32
 
 
 def judged(tensor: Trained) -> list[Case]:
     """Return the verdicts on one trained matrix and on all its re-initialisations.
 
-    In every format where it is of usable size, in three where it is large, and in fp32 where it is small.
+    In every format where it has 32 rows and columns and 4,096 values, in three where it is large, and in
+    fp32 where it is smaller.
     """
     matrix = matrix_of(tensor)
     assert matrix is not None
@@ -90,7 +104,7 @@ def judged(tensor: Trained) -> list[Case]:
     for scheme in (TRAINED, *SCHEMES):
         drawn: dict[int, Array] = {}
         for name, store in FORMATS.items():
-            columns = n - n % 32 if name in GROUPED else n
+            columns = in_whole_groups((m, n))[1] if name in GROUPED else n
             usable = is_large_enough((m, columns))
             if not usable and (is_large_enough(matrix.shape) or name != "fp32"):
                 continue
@@ -168,16 +182,26 @@ def contents(usable: Sequence[Trained], small: Sequence[Trained]) -> Iterator[st
 
 
 def small_ones(cases: Sequence[Case]) -> Iterator[str]:
-    """Yield the table of what is said of matrices that are too small, in fp32."""
-    yield "| what it is | judged | trained | at init | undecided |"
-    yield "|---|---|---|---|---|"
-    for name, rows in (
-        ("trained", [case for case in cases if case.source == TRAINED]),
-        ("re-initialised, orthogonal", [case for case in cases if case.source == "orthogonal"]),
-        ("re-initialised, others", [c for c in cases if c.source not in (TRAINED, "orthogonal")]),
-    ):
-        numbers = " | ".join(f"{_count(rows, verdict):,}" for verdict in VERDICTS)
-        yield f"| {name} | {len(rows):,} | {numbers} |"
+    """Yield the table of what is said of matrices that are too small, in fp32 and in formats of 4 bits."""
+    yield "| format | what it is | judged | trained | at init | undecided |"
+    yield "|---|---|---|---|---|---|"
+    for kind in ("fp32", *GROUPED):
+        mine = [case for case in cases if case.format == kind]
+        for name, rows in (
+            (
+                "trained",
+                [case for case in mine if case.source == TRAINED and not is_untrained(case)],
+            ),
+            ("in a trained model, never trained", [case for case in mine if is_untrained(case)]),
+            ("re-initialised, orthogonal", [case for case in mine if case.source == "orthogonal"]),
+            (
+                "re-initialised, others",
+                [c for c in mine if c.source not in (TRAINED, "orthogonal")],
+            ),
+        ):
+            numbers = " | ".join(f"{_count(rows, verdict):,}" for verdict in VERDICTS)
+            if rows:
+                yield f"| {kind} | {name} | {len(rows):,} | {numbers} |"
 
 
 def is_untrained(case: Case) -> bool:

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from workbench.weights.context import Context
-from workbench.weights.families import Fit, fit, is_rounded, known_scale
+from workbench.weights.families import Fit, fit, hides_law, is_rounded, known_scale
 from workbench.weights.records import Family, Judgement, Measure, Verdict
 from workbench.weights.spectrum import Spectrum, spectrum
 from workbench.weights.structure import (
     SMALLEST_SIDE,
     SMALLEST_SIZE,
+    SMALLEST_SIZE_4_BITS,
     Evidence,
     evidence,
     power,
@@ -167,6 +168,13 @@ def _conclude(
     if not law.fits:
         text = f"no structure between its entries ({found.text})"
         return "undecided", "", f"{text}, yet they hardly follow the law of an init ({far})"
+    if hides_law(measure) and m * n < SMALLEST_SIZE_4_BITS:
+        text = (
+            f"no structure between its {m:,} × {n:,} values ({found.text}), yet the steps of "
+            f"{measure.layout} are too coarse to test whether they follow the law of an init: a trained "
+            "matrix of this size may look so"
+        )
+        return "undecided", "", text
     text = (
         f"indistinguishable from i.i.d. {law.law.text} entries, σ = {measure.std:.4g}: {found.text}"
     )

@@ -12,6 +12,9 @@ from workbench.weights.spectrum import Spectrum
 # A matrix that is smaller can be called trained, never at init: real trained ones of that size were seen to
 # have no structure at all (docs/weights.md names them).
 SMALLEST_SIDE, SMALLEST_SIZE = 32, 4096
+# Where the format hides the law of the values, structure alone has to tell. The largest trained matrix that
+# is known without structure has 2^14 values (its law tells in other formats); this is four times that.
+SMALLEST_SIZE_4_BITS = 1 << 16
 
 # Fewer rows or columns have no spectrum.
 _FEWEST = 8
