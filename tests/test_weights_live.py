@@ -313,6 +313,71 @@ def test_wrong_answers_are_told_apart(answer: Answer, why: str) -> None:
     assert re.search(why, str(raised.value)), str(raised.value)
 
 
+BROKEN = {
+    "ragged": (200, b"[[1, 2], [3]]"), "no JSON": (200, b"<html>"), "failed": (500, b"{}"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", list(BROKEN))
+def test_one_wrong_answer_leaves_one_tensor_unseen(checkpoint: Path, how: str) -> None:
+    engine = Engine(as_engine(weights()), model_path=str(checkpoint))
+    down = "model.layers.0.mlp.down_proj.weight"
+
+    def answer(path: str, body: dict[str, Any]) -> tuple[int, bytes]:
+        return BROKEN[how] if body.get("name") == down else engine(path, body)
+
+    with serving(answer) as address:
+        by_file = scan_weights(address)
+        by_name = scan_weights(address, names=["lm_head.weight", down, "model.norm.weight"])
+        compared = scan_of(checkpoint).compare(address)
+    assert set(by_file.tensors.names) == set(weights()) - {down}
+    assert by_name.tensors.names == ("lm_head.weight", "model.norm.weight")
+    why = "refused: the server answered with status 500" if how == "failed" else "not understood"
+    for result in (by_file, by_name, compared):
+        assert result.ok is not True
+        assert why in notes(result)
+        assert down in notes(result)
+    assert "weights.not_seen" in {finding.code for finding in by_name.findings}
+    assert compared.changes[down].state == "unread"
+    assert why in compared.changes[down].reason
+
+
+def test_a_server_that_answers_everything_wrongly_is_an_error(checkpoint: Path) -> None:
+    engine = Engine({}, model_path=str(checkpoint))
+
+    def answer(path: str, body: dict[str, Any]) -> tuple[int, bytes]:
+        return (500, b"") if "name" in body else engine(path, body)
+
+    with serving(answer) as address:
+        with pytest.raises(WorkbenchError, match="status 500"):
+            scan_weights(address)
+        with pytest.raises(WorkbenchError, match="status 500"):
+            scan_of(checkpoint).compare(address)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://me:s3cret@127.0.0.1:9",
+        "http://me:s3cr@et@127.0.0.1:9/",
+        "https://s3cret@[bad",
+        "s3cret@h",
+    ],
+)
+def test_a_password_in_an_address_is_not_repeated(address: str) -> None:
+    with pytest.raises(WorkbenchError, match="names a user") as raised:
+        server.Server(address)
+    assert "s3cr" not in str(raised.value)
+
+
+def test_a_scan_of_an_address_with_a_password_does_not_repeat_it(checkpoint: Path) -> None:
+    address = "http://me:s3cret@127.0.0.1:9"
+    for ask in (scan_weights, scan_of(checkpoint).compare):
+        with pytest.raises(WorkbenchError, match="names a user") as raised:
+            ask(address)
+        assert "s3cret" not in str(raised.value)
+
+
 def test_an_answer_without_end_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "MOST_BYTES", 1 << 20)
     with (

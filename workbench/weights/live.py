@@ -22,7 +22,7 @@ from workbench.display.text import plural
 from workbench.errors import WorkbenchError, shorten
 from workbench.weights.columns import pair_of
 from workbench.weights.results import WeightScan
-from workbench.weights.server import Server, number_of, told
+from workbench.weights.server import BadAnswer, Server, number_of, told
 
 if TYPE_CHECKING:
     from workbench.weights.compare import Values
@@ -190,7 +190,8 @@ def held_beside(
     if not held:
         raise WorkbenchError(
             f"{address} holds no parameter that this checkpoint names",
-            why="it answers for its target; its model class may also not offer its weights",
+            why="; ".join(gathered.failures())
+            or "it answers for its target; its model class may also not offer its weights",
             next_step="Compare with the checkpoint of the server's target.",
         )
     why = gathered.why()
@@ -297,11 +298,16 @@ class Gathered:
     odd: list[str] = dataclasses.field(default_factory=list)
     not_asked: list[str] = dataclasses.field(default_factory=list)
     own_layout: list[str] = dataclasses.field(default_factory=list)
+    failed: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     interrupted: bool = False
 
     def why(self) -> dict[str, str]:
         """Say of every name that was not seen why."""
         return {name: f"its value was {why}" for names, why in self._unseen() for name in names}
+
+    def failures(self) -> list[str]:
+        """Say how many were answered wrongly, and how."""
+        return [f"{plural(len(names), 'tensor')} {why}" for why, names in self.failed.items()]
 
     def _unseen(self) -> list[tuple[list[str], str]]:
         return [
@@ -313,6 +319,7 @@ class Gathered:
             (self.odd, "not compared: the shape of the answer does not tell how it was cut"),
             (self.not_asked, "not asked for: interrupted, or too many at once"),
             (self.own_layout, _OWN_LAYOUT),
+            *((names, why) for why, names in self.failed.items()),
         ]
 
     def notes(self) -> list[str]:
@@ -342,6 +349,9 @@ def _by_name(server: Server, names: Sequence[str]) -> Gathered:
         except KeyboardInterrupt:
             seen.not_asked, seen.interrupted = wanted[at:], True
             break
+        except BadAnswer as error:
+            seen.failed.setdefault(str(error), []).append(name)
+            continue
         if values is None:
             seen.missing.append(name)
             continue
@@ -374,6 +384,9 @@ def _by_file(server: Server, weights: Sequence[LogicalWeight], ranks: int) -> Ga
         except KeyboardInterrupt:
             seen.not_asked, seen.interrupted = [name for name, _ in asks[at:]], True
             break
+        except BadAnswer as error:
+            seen.failed.setdefault(str(error), []).extend(names)
+            continue
         if values is None:
             seen.missing += names
             continue
@@ -430,7 +443,9 @@ def _judged(address: str, gathered: Gathered, whose: Sequence[str]) -> WeightSca
         raise WorkbenchError(
             f"{address} gave no weight",
             why="; ".join(gathered.notes()),
-            next_step="Give the engine's own names; only some model classes offer their weights (Llama).",
+            next_step="Look into the server's log."
+            if gathered.failed
+            else "Give the engine's own names; only some model classes offer their weights (Llama).",
         )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "held.safetensors"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import time
 import urllib.error
 import urllib.request
@@ -28,6 +29,8 @@ MOST_BYTES = 256 << 20
 """Bytes of one answer."""
 _MOST_INFO = 4 << 20
 _CHUNK = 1 << 20
+# Up to the last @: a password is repeated nowhere, whatever is in it.
+_USER = re.compile(r"(//)?.*@", re.DOTALL)
 _NEXT = "Give the address of a running SGLang server, such as http://127.0.0.1:30000."
 
 
@@ -40,6 +43,13 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
+class BadAnswer(Exception):
+    """One parameter that was answered wrongly; others may be answered well.
+
+    Its text goes on from "its value was".
+    """
+
+
 class Server:
     """One server, by its address.
 
@@ -50,6 +60,12 @@ class Server:
     """
 
     def __init__(self, address: str, timeout: float = TIMEOUT) -> None:
+        if "@" in address:
+            raise WorkbenchError(
+                f"{shown(_USER.sub('//…@', address))} names a user, perhaps with a password",
+                why="SGLang has no users, and none is sent",
+                next_step=_NEXT,
+            )
         if not _is_address(address):
             raise WorkbenchError(f"{shown(address)} is no address of a server", next_step=_NEXT)
         self.address = address.rstrip("/")
@@ -85,14 +101,16 @@ class Server:
 
         Raises
         ------
+        BadAnswer
+            It answers too much, something that is no tensor, or that it failed (500).
         WorkbenchError
-            It answers late, too much, or something that is no tensor.
+            It answers late or not at all, or would answer no other name either.
         """
         body = json.dumps({"name": name, "truncate_size": rows}).encode()
-        text = self._ask("/get_weights_by_name", body, MOST_BYTES, missing=400)
-        return None if text is None else self._tensor(text, name)
+        text = self._ask("/get_weights_by_name", body, MOST_BYTES, missing=400, one_of_many=True)
+        return None if text is None else self._tensor(text)
 
-    def _tensor(self, text: bytes, name: str) -> Floats | None:
+    def _tensor(self, text: bytes) -> Floats | None:
         import msgspec
 
         if text.strip() == b"null":
@@ -103,17 +121,22 @@ class Server:
                 values: Any = msgspec.json.decode(text, type=kind)
             except msgspec.ValidationError:
                 continue
-            except (msgspec.DecodeError, RecursionError) as error:
-                raise self._wrong(f"the answer for {shown(name)} is no JSON: {error}") from None
+            except (msgspec.DecodeError, RecursionError):
+                raise BadAnswer("not understood: the answer is no JSON") from None
             try:
                 with np.errstate(over="ignore"):  # beyond float32: infinite
                     return np.array(values, dtype=np.float32)
             except (ValueError, OverflowError):
                 break
-        raise self._wrong(f"the answer for {shown(name)} is no tensor")
+        raise BadAnswer("not understood: the answer is no tensor")
 
     def _ask(
-        self, path: str, body: bytes | None, most: int, missing: int | None = None
+        self,
+        path: str,
+        body: bytes | None,
+        most: int,
+        missing: int | None = None,
+        one_of_many: bool = False,
     ) -> bytes | None:
         """Return an answer's body; None for the status `missing`."""
         request = urllib.request.Request(
@@ -122,11 +145,15 @@ class Server:
         deadline = time.monotonic() + self.timeout
         try:
             with self._opener.open(request, timeout=self.timeout) as answer:
-                return self._body(answer, deadline, most, path)
+                text = self._body(answer, deadline, most)
         except urllib.error.HTTPError as error:
             with error:
                 if error.code == missing:
                     return None
+                if one_of_many and error.code >= 500:
+                    raise BadAnswer(
+                        f"refused: the server answered with status {error.code}"
+                    ) from None
                 raise self._refused(path, error.code) from None
         except (TimeoutError, urllib.error.URLError, OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", None) or error
@@ -136,14 +163,20 @@ class Server:
                 why=f"nothing within {self.timeout:.0f} s" if late else str(reason),
                 next_step="A server that hangs answers nothing: workbench hang. " * late + _NEXT,
             ) from None
+        if text is not None:
+            return text
+        if one_of_many:
+            raise BadAnswer(f"not taken: the server answered more than {most:,} bytes")
+        raise self._wrong(f"{path} answered more than {most:,} bytes")
 
-    def _body(self, answer: Any, deadline: float, most: int, path: str) -> bytes:
+    def _body(self, answer: Any, deadline: float, most: int) -> bytes | None:
+        """Return what is answered, None where it is more than `most` bytes."""
         parts, size = [], 0
         while part := answer.read1(_CHUNK):
             parts.append(part)
             size += len(part)
             if size > most:
-                raise self._wrong(f"{path} answered more than {most:,} bytes")
+                return None
             if time.monotonic() > deadline:
                 raise TimeoutError
         return b"".join(parts)
