@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.engines.registry import parse
 from workbench.errors import WorkbenchError, shown
 from workbench.result import Finding
 from workbench.speculation import reading, recorded
@@ -16,6 +15,15 @@ from workbench.speculation.asking import Words, prompts_of
 from workbench.speculation.building import build
 from workbench.speculation.expected import Expected
 from workbench.speculation.facts import Facts
+from workbench.speculation.given import (
+    TRAINER,
+    check_arguments,
+    check_tokens,
+    dtype_of,
+    folder_of,
+    is_evidence,
+    name_of,
+)
 from workbench.speculation.judging import Seen, judge
 from workbench.speculation.observed import Launch, read_run
 from workbench.speculation.result import Replay
@@ -27,9 +35,7 @@ if TYPE_CHECKING:
     from workbench.checkpoint.open import Checkpoint
     from workbench.speculation.features import Target
 
-TRAINER = "trainer"
 _NEW_TOKENS = 64
-_DTYPES = ("bfloat16", "float16")
 _FORMS = ("speculators-config",)
 
 
@@ -90,10 +96,10 @@ def replay(
     WorkbenchError
         Something cannot be read, does not fit, or cannot be run here.
     """
-    _check(target, prompts, evidence, temperature, engine)
+    check_arguments(target, prompts, evidence, temperature, engine)
     facts = reading.read_facts(evidence) if evidence is not None else None
     given = target
-    if facts is None and prompts is None and _is_evidence(target):
+    if facts is None and prompts is None and is_evidence(target):
         facts, target = reading.read_facts(target), None
     checkpoint = checkpoint_of(draft)
     launch, notes = _launch(facts, engine, steps, topk, draft_tokens, target)
@@ -102,10 +108,10 @@ def replay(
     if facts is not None and facts.kind == "counts":
         return _counted(facts, launch, aim, checkpoint, given, notes, engine)
     if facts is None:
-        words = Words(_folder(target))
+        words = Words(folder_of(target))
         asked = prompts_of(prompts, words)[:requests]
         runs = target_of(target, numerics_of(launch))
-        _check_tokens(asked, runs.vocabulary)
+        check_tokens(asked, runs.vocabulary)
         if temperature > 0:
             trial, note = _sampled(runs, checkpoint, asked, launch, aim, temperature, new_tokens)
             notes.append(note)
@@ -119,8 +125,8 @@ def replay(
     named = launch.engine if engine != TRAINER else ""
     return build(
         trial,
-        target=_name(given),
-        draft=_name(draft),
+        target=name_of(given),
+        draft=name_of(draft),
         facts=facts,
         engine=named,
         words=words,
@@ -158,7 +164,7 @@ def _of_facts(
     facts: Facts, target: Any, draft: Checkpoint, launch: Launch, expected: Expected | None
 ) -> tuple[Trial, Words, list[str]]:
     """Return the trial of evidence: with the target run over its text, or on its recorded features."""
-    folder = _folder(target)
+    folder = folder_of(target)
     if target is not None:
         try:
             runs = target_of(target, numerics_of(launch))
@@ -167,7 +173,7 @@ def _of_facts(
                 raise
         else:
             texts = facts.run
-            _check_tokens(
+            check_tokens(
                 texts.texts if texts else [r.tokens for r in facts.recorded], runs.vocabulary
             )
             if texts is None and facts.recorded:
@@ -214,7 +220,7 @@ def _on_features(
 ) -> tuple[Trial, Words, list[str]]:
     """Replay on recorded features, with the target's embedding and head alone."""
     target: Any = recorded.RecordedTarget(checkpoint, numerics_of(launch))
-    _check_tokens([r.tokens for r in facts.recorded], target.vocabulary)
+    check_tokens([r.tokens for r in facts.recorded], target.vocabulary)
     loaded, driving = as_launched(launch, draft, target, memory=facts.memory)
     notes = ["the target was not run: the draft is replayed on the features that were recorded"]
     if driving.extend == "block":
@@ -275,7 +281,7 @@ def _launch(
         steps=steps,
         topk=topk,
         draft_tokens=draft_tokens if draft_tokens is not None else steps + 1,
-        dtype=_dtype(target),
+        dtype=dtype_of(target),
     )
     notes = []
     if made.engine:
@@ -301,7 +307,7 @@ def _counted(
     judged = judge(seen)
     deep = len(facts.tally.histogram) - 1 if facts.tally else 0
     return Replay(
-        target=_name(target),
+        target=name_of(target),
         draft=draft.source,
         evidence=facts.source,
         engine=launch.engine if engine != TRAINER else "",
@@ -361,78 +367,3 @@ def _expected(given: Any, steps: int) -> Expected | None:
     if isinstance(given, str | os.PathLike) and Path(given).is_dir():
         return Expected.of_run(read_run(given))
     return Expected.of_training(given, steps)
-
-
-def _check(
-    target: Any, prompts: Any, evidence: Any, temperature: float, engine: str | None
-) -> None:
-    """Raise where arguments are of no use together, before anything is read."""
-    if prompts is not None and evidence is not None:
-        raise WorkbenchError(
-            "prompts and evidence were both given",
-            why="evidence has its own texts",
-            next_step="Leave one of them out.",
-        )
-    if prompts is None and evidence is None and not _is_evidence(target):
-        raise WorkbenchError(
-            "there is nothing to replay",
-            why="neither prompts nor evidence were given",
-            next_step="Give prompts=[…], a file of prompts, or evidence=folder.",
-        )
-    if not isinstance(temperature, int | float) or not 0 <= temperature < 100:
-        raise WorkbenchError(f"a temperature of {shown(temperature)} is none")
-    if engine is not None and engine != TRAINER:
-        parse(engine)
-
-
-def _check_tokens(texts: Sequence[Sequence[int]], vocabulary: int) -> None:
-    """Raise where a text has a token that the target does not have."""
-    most = max((max(text) for text in texts if text), default=0)
-    if most >= vocabulary:
-        raise WorkbenchError(
-            f"token {most:,} is past the target's vocabulary of {vocabulary:,}",
-            why="the texts were made with another tokenizer",
-            next_step="Give the target that these texts belong to.",
-        )
-
-
-def _is_evidence(target: Any) -> bool:
-    if not isinstance(target, str | os.PathLike):
-        return False
-    path = Path(target).expanduser()
-    return path.is_dir() and not (path / "config.json").is_file()
-
-
-def _folder(target: Any) -> Path | None:
-    """Return the folder that a target's tokenizer lies in."""
-    from workbench.checkpoint.open import Checkpoint, open_checkpoint
-
-    if isinstance(target, str | os.PathLike):
-        target = open_checkpoint(target)
-    if isinstance(target, Checkpoint):
-        return target.folder
-    name = getattr(target, "name_or_path", "")
-    return Path(name) if name and Path(name).is_dir() else None
-
-
-def _dtype(target: Any) -> str:
-    """Return the dtype that a target's config names, if numbers are rounded to it."""
-    from workbench.checkpoint.open import Checkpoint, open_checkpoint
-
-    if isinstance(target, str | os.PathLike):
-        target = open_checkpoint(target)
-    if not isinstance(target, Checkpoint):
-        return ""
-    text = target.config.text
-    named = text.get("dtype") or text.get("torch_dtype")
-    return named if named in _DTYPES else ""
-
-
-def _name(given: Any) -> str:
-    from workbench.checkpoint.open import Checkpoint
-
-    if isinstance(given, Checkpoint):
-        return str(given.source)
-    if isinstance(given, str | os.PathLike):
-        return os.fspath(given)
-    return str(getattr(given, "name_or_path", "") or type(given).__name__)
