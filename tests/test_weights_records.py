@@ -246,7 +246,7 @@ def test_of_40_000_tensors_the_odd_one_is_found() -> None:
     assert result.tensors[0].bins is not None
     assert result.tensors[MOST_HISTOGRAMS + 1].bins is None
     assert result.tensors["model.layers.61.mlp.experts.123.up_proj.weight"].bins is not None
-    shown = result.payload(limit=150_000)
+    shown = result.payload(limit=60_000)
     assert shown["tensors"]["rows"] == 40_000
     assert 0 < len(shown["tensors"]["template"]) < 40_000
     assert shown["tensors"]["left_out"] == 40_000 - len(shown["tensors"]["template"])
