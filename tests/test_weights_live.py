@@ -368,6 +368,7 @@ def test_a_password_in_an_address_is_not_repeated(address: str) -> None:
     with pytest.raises(WorkbenchError, match="names a user") as raised:
         server.Server(address)
     assert "s3cr" not in str(raised.value)
+    assert "…@" in str(raised.value)
 
 
 def test_a_scan_of_an_address_with_a_password_does_not_repeat_it(checkpoint: Path) -> None:

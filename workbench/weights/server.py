@@ -30,7 +30,7 @@ MOST_BYTES = 256 << 20
 _MOST_INFO = 4 << 20
 _CHUNK = 1 << 20
 # Up to the last @: a password is repeated nowhere, whatever is in it.
-_USER = re.compile(r"(//)?.*@", re.DOTALL)
+_USER, _WITHOUT = re.compile(r"^(\w+://)?.*@", re.DOTALL), r"\1…@"
 _NEXT = "Give the address of a running SGLang server, such as http://127.0.0.1:30000."
 
 
@@ -62,7 +62,7 @@ class Server:
     def __init__(self, address: str, timeout: float = TIMEOUT) -> None:
         if "@" in address:
             raise WorkbenchError(
-                f"{shown(_USER.sub('//…@', address))} names a user, perhaps with a password",
+                f"{shown(_USER.sub(_WITHOUT, address))} names a user, perhaps with a password",
                 why="SGLang has no users, and none is sent",
                 next_step=_NEXT,
             )
