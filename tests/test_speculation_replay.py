@@ -236,6 +236,7 @@ def test_a_log_alone_says_what_it_can() -> None:
         ({"prompts": [[1, 2]], "engine": "nothing==1"}, "nothing"),
         ({"prompts": [[1, 2]], "expected": 0.5}, "says nothing"),
         ({"evidence": "no-such-folder"}, "there is no evidence at"),
+        ({"prompts": [[1, 2]], "requests": 0}, "0 requests are none"),
         ({"evidence": RUNS / "sglang-0.5.14"}, "no evidence that is known"),
     ],
 )
@@ -247,6 +248,11 @@ def test_what_is_of_no_use_is_refused(arguments: dict[str, Any], message: str) -
 def test_prompts_past_the_targets_vocabulary_are_refused() -> None:
     with pytest.raises(WorkbenchError, match="vocabulary"):
         workbench.replay(TARGET, DRAFT, [[1, 2, 99_999]])
+
+
+def test_a_checkpoint_that_is_no_draft_is_refused() -> None:
+    with pytest.raises(WorkbenchError, match="is no EAGLE-3 draft"):
+        workbench.replay(TARGET, TARGET, [[1, 2, 3]])
 
 
 def test_evidence_without_features_does_not_replace_the_target() -> None:

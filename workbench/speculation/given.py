@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench.engines.registry import parse
 from workbench.errors import WorkbenchError, shown
+
+if TYPE_CHECKING:
+    from workbench.checkpoint.open import Checkpoint
 
 TRAINER = "trainer"
 _DTYPES = ("bfloat16", "float16")
@@ -44,6 +47,17 @@ def check_tokens(texts: Sequence[Sequence[int]], vocabulary: int) -> None:
             f"token {most:,} is past the target's vocabulary of {vocabulary:,}",
             why="the texts were made with another tokenizer",
             next_step="Give the target that these texts belong to.",
+        )
+
+
+def check_draft(draft: Checkpoint) -> None:
+    """Raise where a checkpoint has nothing of an EAGLE-3 draft: fc, a norm of features, a map of ids."""
+    ends = ("fc.weight", "hidden_norm.weight", "d2t")
+    if not any(name == end or name.endswith(f".{end}") for name in draft.names for end in ends):
+        raise WorkbenchError(
+            f"{draft.source} is no EAGLE-3 draft",
+            why="it has neither fc, hidden_norm nor d2t",
+            next_step="Give the draft's checkpoint as the second argument, the target's as the first.",
         )
 
 

@@ -18,6 +18,7 @@ from workbench.speculation.facts import Facts
 from workbench.speculation.given import (
     TRAINER,
     check_arguments,
+    check_draft,
     check_tokens,
     dtype_of,
     folder_of,
@@ -102,6 +103,7 @@ def replay(
     if facts is None and prompts is None and is_evidence(target):
         facts, target = reading.read_facts(target), None
     checkpoint = checkpoint_of(draft)
+    check_draft(checkpoint)
     launch, notes = _launch(facts, engine, steps, topk, draft_tokens, target)
     aim = _expected(expected, launch.steps)
     facts = _some(facts, requests)
@@ -353,6 +355,8 @@ def _static_alone(draft: Checkpoint, launch: Launch, target: Any) -> tuple[Findi
 
 
 def _some(facts: Facts | None, requests: int | None) -> Facts | None:
+    if requests is not None and requests < 1:
+        raise WorkbenchError(f"{requests} requests are none", next_step="Ask for 1 or more.")
     if facts is None or requests is None:
         return facts
     run = facts.run.some(requests) if facts.run else None
