@@ -8,9 +8,18 @@ from pathlib import Path
 
 import pytest
 
+# Each worker has a core: two threads each would be in the way.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 ROOT = Path(__file__).resolve().parents[1]
 # Tests that look at the processes of the machine: two at once would find each other's servers.
-PROCESSES = ("hang_live", "test_hang_collector.py", "test_hang_processes.py", "test_hang_hostile.py")
+PROCESSES = (
+    "hang_live",
+    "test_hang_collector.py",
+    "test_hang_processes.py",
+    "test_hang_hostile.py",
+)
 SERVERS = ("test_weights_live.py", "test_incident_server.py", "test_incident_hang.py")
 REQUIRED = {name for name in os.environ.get("REQUIRE", "").split(",") if name}
 
