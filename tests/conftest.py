@@ -21,6 +21,8 @@ PROCESSES = (
     "test_hang_hostile.py",
 )
 SERVERS = ("test_weights_live.py", "test_incident_server.py", "test_incident_hang.py")
+# Tests that run the shipped notebooks, which write into the same folder.
+NOTEBOOKS = ("test_notebooks.py", "test_hang_notebook.py", "browser/test_report.py")
 REQUIRED = {name for name in os.environ.get("REQUIRE", "").split(",") if name}
 
 
@@ -30,11 +32,15 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep a file in one worker, and all that look at processes, or are looked at, in the same one."""
+    """Keep a file in one worker, and the same for files that would be in each other's way."""
     for item in items:
-        place = item.path.relative_to(ROOT / "tests")
-        together = place.parts[0] in PROCESSES + SERVERS
-        item.add_marker(pytest.mark.xdist_group("processes" if together else place.as_posix()))
+        place = item.path.relative_to(ROOT / "tests").as_posix()
+        group = place
+        if place.partition("/")[0] in PROCESSES + SERVERS:
+            group = "processes"
+        elif place in NOTEBOOKS:
+            group = "notebooks"
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.hookimpl(wrapper=True)

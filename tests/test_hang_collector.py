@@ -45,14 +45,14 @@ def set_title(text, fill=b" "):
 def waits_for_the_others():
     print("[2026-11-29 18:30:57 TP%s] Load weight begin. avail mem=1 GB" % rank, flush=True)
     time.sleep(100)
+line = "server_args=ServerArgs(model_path='t', tp_size=2, api_key='hunter2')"
+print("[2026-11-29 18:30:50]", line, flush=True)
 for rank in "01":
     if os.fork() == 0:
         set_title("sglang::scheduler_TP" + rank)
         waits_for_the_others()
 words = "python3 -m sglang.launch_server --port 1 --api-key hunter2 --tp-size 2"
 set_title(words.replace(" ", "\\0"), b"\\0")
-line = "server_args=ServerArgs(model_path='t', tp_size=2, api_key='hunter2')"
-print("[2026-11-29 18:30:50]", line, flush=True)
 time.sleep(100)
 """
 

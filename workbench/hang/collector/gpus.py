@@ -49,6 +49,8 @@ def _ask(query: str, fields: tuple[str, ...]) -> tuple[list[list[str]] | None, s
         # One that waits in the driver cannot be killed: it is left behind, not waited for.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
+        if process.stdout is not None:
+            process.stdout.close()
         return None, f"nvidia-smi did not answer within {TIMEOUT:g} s: the driver may hang"
     text = out.decode("utf-8", "replace")
     if process.returncode:
