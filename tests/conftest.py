@@ -31,6 +31,7 @@ def pytest_report_header() -> str:
     return f"required: {named}"
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep a file in one worker, and the same for files that would be in each other's way."""
     for item in items:
