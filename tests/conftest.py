@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,17 +33,19 @@ def pytest_report_header() -> str:
     return f"required: {named}"
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep a file in one worker, and the same for files that would be in each other's way."""
-    for item in items:
-        place = item.path.relative_to(ROOT / "tests").as_posix()
-        group = place
-        if place.partition("/")[0] in PROCESSES + SERVERS:
-            group = "processes"
-        elif place in NOTEBOOKS:
-            group = "notebooks"
-        item.add_marker(pytest.mark.xdist_group(group))
+@pytest.fixture(scope="module", autouse=True)
+def alone(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let only one of the files run at a time that would be in each other's way, in whatever worker."""
+    place = request.path.relative_to(ROOT / "tests").as_posix()
+    together = place.partition("/")[0] in PROCESSES + SERVERS
+    group = "processes" if together else "notebooks" if place in NOTEBOOKS else ""
+    if not group:
+        yield
+        return
+    path = Path(tempfile.gettempdir()) / f"workbench-tests-{os.getuid()}-{group}.lock"
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @pytest.hookimpl(wrapper=True)
