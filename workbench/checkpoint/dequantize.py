@@ -29,10 +29,6 @@ Array = np.ndarray[Any, Any]
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 Shape = tuple[int, ...]
 
-# Types whose values are numbers; 8-bit floats without a scale are taken as they are.
-FLOATS = frozenset(
-    {"BF16", "F16", "F32", "F64", "F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F8_E8M0"}
-)
 # Types whose values are codes where they fill a matrix: ids, masks and counters are vectors.
 _CODES = frozenset({"U8", "I8", "U16", "I16", "U32", "I32", "F4", "F6_E2M3", "F6_E3M2", "F8_E8M0"})
 

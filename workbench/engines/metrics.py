@@ -28,7 +28,6 @@ _REQUEST_BY_STEPS = Version("0.5.3.post2")
 _REQUEST_BY_DRAFTS = Version("0.5.6")
 # From here on the log counts the tokens that a request kept: what grammar and length cut off is no longer in.
 _TRIMMED = Version("0.5.20")
-_NEWEST = Version("0.5.23")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -132,12 +131,6 @@ def rate_formula(version: str) -> Rate:
     return found
 
 
-def accepted_from_log(version: str, accept_length: float) -> float:
-    """Return accepted drafts a round from a logged ``accept len``, which every version defines alike."""
-    _release(version)
-    return max(accept_length - 1.0, 0.0)
-
-
 def request_rate(version: str, seen: Acceptance) -> float | None:
     """Return ``spec_accept_rate`` of a request's meta_info in a version, None where it has none."""
     release = _release(version)
@@ -150,11 +143,6 @@ def request_rate(version: str, seen: Acceptance) -> float | None:
 def counts_trimmed(version: str) -> bool:
     """Return whether the log counts only tokens that requests kept (0.5.20 and newer)."""
     return _release(version) >= _TRIMMED
-
-
-def is_known(version: str) -> bool:
-    """Return whether a version's formulas were read, or are taken from the newest release that was."""
-    return _release(version) <= _NEWEST
 
 
 def _meaning(rate: Rate, value: float | None, seen: Acceptance) -> str:
