@@ -130,6 +130,52 @@ def test_names_without_what_differs_from_run_to_run() -> None:
     assert waits.plain_name("<module>") == "<module>"
 
 
+LOCKS = f"{SITE}filelock/_api.py"
+UNIX = f"{SITE}filelock/_unix.py"
+ENTERED = (f"acquire@{LOCKS}:290", f"__enter__@{LOCKS}:350", "load_cuda_ops")
+BATON = f"wait@{SITE}torch/utils/file_baton.py"
+# What a library does between two tries is the same wait: it sleeps, opens, asks the file system.
+POLLS = (
+    (f"acquire@{LOCKS}:300", f"__enter__@{LOCKS}:350", "load_cuda_ops"),
+    (f"_acquire@{UNIX}:40", *ENTERED),
+    (
+        "makedirs@/usr/lib/python3.11/os.py:215",
+        f"ensure_directory_exists@{SITE}filelock/_util.py:52",
+        f"_acquire@{UNIX}:38",
+        *ENTERED,
+    ),
+)
+BATONS = (
+    (f"{BATON}:47", "_jit_compile", "load"),
+    ("exists@/usr/lib/python3.12/genericpath.py:19", f"{BATON}:46", "_jit_compile", "load"),
+)
+
+
+@pytest.mark.parametrize("stacks", [POLLS, BATONS])
+def test_a_wait_that_polls_for_a_lock_stands_still(stacks: tuple[tuple[str, ...], ...]) -> None:
+    made = [lined(*stack) for stack in stacks]
+    assert {waits.wait_class(stack) for stack in made} == {"LOCK"}
+    assert len({waits.standing(stack) for stack in made}) == 1
+
+
+def test_another_caller_of_a_lock_is_another_place() -> None:
+    first = lined(f"acquire@{LOCKS}:300", "load_cuda_ops@/x/a.py:7")
+    then = lined(f"acquire@{LOCKS}:300", "load_cuda_ops@/x/a.py:8")
+    assert waits.standing(first) != waits.standing(then)
+    # Outside of a wait for a lock a line is a place.
+    assert waits.standing(lined("f@/x/a.py:1")) != waits.standing(lined("f@/x/a.py:2"))
+
+
+def lined(*names: str) -> tuple[Frame, ...]:
+    """Frames of ``function@file:line``, leaf first."""
+    made = []
+    for name in names:
+        function, _, place = name.partition("@")
+        file, _, line = place.partition(":")
+        made.append(Frame(function, file or "/x/model.py", int(line or 1)))
+    return tuple(made)
+
+
 def test_a_hostile_frame_has_a_class_too() -> None:
     stack = (Frame("a" * 100_000, "b" * 100_000), Frame("\x1b[2J\u202e", "", -5), Frame("", ""))
     assert waits.wait_class(stack) == "RUNNING"

@@ -167,9 +167,11 @@ class Rank:
         """Take a lock; the odd rank holds it and sleeps."""
         import filelock
 
-        if not self.odd:
-            time.sleep(0.7)
+        held = self.folder / "held"
+        while not self.odd and not held.exists():
+            time.sleep(0.05)
         with filelock.FileLock(self.folder / "kernels.lock"):
+            held.touch()
             time.sleep(600)
 
     def baton(self) -> None:

@@ -349,11 +349,6 @@ def _stack(snapshot: Snapshot, pid: int) -> tuple[tuple[Frame, ...], WaitClass]:
     return frames, wait
 
 
-def python_frames(frames: Sequence[Frame]) -> tuple[tuple[str, str, int], ...]:
-    """Return what of a stack can be compared between dumps: no native frames, no addresses."""
-    return tuple((f.function, f.file, f.line) for f in frames if not f.module or f.line)
-
-
 def _with_motion(rank: RankLook, looks: Sequence[tuple[Snapshot, Process]]) -> RankLook:
     if len(looks) < 2:
         return dataclasses.replace(rank, moving=True if rank.compilers else None)
@@ -364,7 +359,7 @@ def _with_motion(rank: RankLook, looks: Sequence[tuple[Snapshot, Process]]) -> R
     written = _rate(before.written_bytes, after.written_bytes, seconds)
     io = None if read is None and written is None else max(read or 0.0, written or 0.0)
     stack, _ = _stack(earlier, before.pid)
-    same = python_frames(stack) == python_frames(rank.frames) if stack and rank.frames else None
+    same = waits.standing(stack) == waits.standing(rank.frames) if stack and rank.frames else None
     sleeps = _sleeps(earlier, before.pid) and _sleeps(later, after.pid)
     rank = dataclasses.replace(rank, cpu=cpu, io=io, same_stack=same, sleeps=sleeps)
     return dataclasses.replace(rank, moving=_moving(rank))

@@ -257,18 +257,40 @@ def _leaf_class(frames: Sequence[Frame]) -> WaitClass:
     return "RUNNING"
 
 
+def standing(frames: Sequence[Frame]) -> tuple[tuple[str, str, int], ...]:
+    """Return what of a stack, leaf first, may be compared with that of another look.
+
+    No native frames and no addresses; and of a wait for a file lock only where it was called: its library
+    tries and sleeps in turn, and does not get on by that.
+    """
+    python = [frame for frame in frames if not frame.module or frame.line]
+    lines = [(frame.function, frame.file, frame.line) for frame in python]
+    if _leaf_class(python) != "LOCK":
+        return tuple(lines)
+    classes = [_class_of_frame(frame.function, frame.file, frame.module) for frame in python]
+    first = classes.index("LOCK")
+    outermost = first
+    while outermost + 1 < len(classes) and classes[outermost + 1] == "LOCK":
+        outermost += 1
+    function, file, _ = lines[outermost]
+    return ((function, file, 0), *lines[outermost + 1 :])
+
+
 _LIBRARIES = (
     "torch/", "zmq/", "multiprocessing/", "concurrent/", "asyncio/", "threading.py", "queue.py",
     "queues.py", "selectors.py", "subprocess.py", "contextlib.py", "filelock", "socket.py", "safetensors/",
     "tqdm/", "flashinfer/", "triton/", "deep_gemm/", "tvm_ffi/", "runpy", "functools.py",
 )  # fmt: skip
+# What a library asks the file system with while it polls.
+_FILES = frozenset({"os.py", "genericpath.py", "posixpath.py", "pathlib.py", "pathlib/_local.py"})
 _INSTALLED = re.compile(r".*(?:site-packages|dist-packages|python3\.\d+)/")
 
 
 @functools.lru_cache(maxsize=65536)
 def _library(file: str) -> bool:
     """Whether a file is of a library that others call to wait for something."""
-    return any(part in _INSTALLED.sub("", file) for part in _LIBRARIES)
+    name = _INSTALLED.sub("", file)
+    return name in _FILES or any(part in name for part in _LIBRARIES)
 
 
 def folded(thread: Thread) -> str:
