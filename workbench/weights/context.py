@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import TYPE_CHECKING
 
+from workbench.weights.parts import Part, parts_of
 from workbench.weights.structure import SMALLEST_SIDE
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ class Context:
         Columns of the matrix that a bias belongs to, None where that is not known.
     is_stack
         Whether a tensor of three dimensions or more is a stack of matrices (experts), not a convolution.
+    parts
+        The projections that a fused matrix holds, () where it is not known to be one.
     budget
         Elements that the spectrum may read.
     """
@@ -36,6 +39,7 @@ class Context:
     layers: int | None = None
     fan_in: int | None = None
     is_stack: bool = False
+    parts: tuple[Part, ...] = ()
     budget: int = BUDGET
 
 
@@ -71,6 +75,7 @@ def context_of(
         layers=int(_number(config, "num_hidden_layers") or 0) or None,
         fan_in=prod(beside[1:]) if beside and len(beside) > 1 else None,
         is_stack=_is_stack(name, shape),
+        parts=parts_of(name, shape, _heads(config)),
         budget=budget,
     )
 
@@ -80,6 +85,16 @@ def _number(config: Config | None, name: str) -> float | None:
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     return float(value) if 0 < value < 1e6 else None
+
+
+def _heads(config: Config | None) -> tuple[int, int, int] | None:
+    """Return query heads, heads of keys and values, and a head's size."""
+    query = _number(config, "num_attention_heads")
+    if not query:
+        return None
+    size = _number(config, "head_dim") or (_number(config, "hidden_size") or 0.0) / query
+    key = _number(config, "num_key_value_heads") or query
+    return int(query), int(key), int(size)
 
 
 def _is_stack(name: str, shape: tuple[int, ...]) -> bool:

@@ -119,7 +119,8 @@ def title_of(seen: Seen, at: At) -> str:
     """Name a set of tensors in a few words: the one name, the one template, or their number."""
     texts = named(names_of(seen, at))
     if len(at) == 1:
-        return shorten(texts[0], 90)
+        part = "A part of " if seen.tensors.statistic("part")[at[0]] == 1 else ""
+        return part + shorten(texts[0], 90)
     if len(texts) == 1:
         return f"{shorten(texts[0], 90)} ({len(at):,} tensors)"
     return plural(len(at), "tensor")

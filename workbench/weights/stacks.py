@@ -60,6 +60,7 @@ def judge_stack(measure: Measure, rows: Rows, context: Context) -> Judgement:
     else:
         few = f"matrices {spans(bad)}" if len(bad) > 1 else f"matrix {bad[0]}"
         reason = f"{few} of {count:,} (counted from 0): {first.reason}"
+        counts += (("part", 1.0),)
     if equal:
         counts += (("experts_equal", float(sum(map(len, equal)))),)
     others = [one.verdict for one in found if one.verdict != verdict]
@@ -94,12 +95,12 @@ def _same(at: list[int]) -> str:
 
 
 def _judge_one(stack: Measure, matrix: Floats, context: Context) -> Judgement:
-    measure = _measured(stack, matrix)
+    measure = moments(stack, matrix)
     return check(measure) or by_looking(measure, lambda start, stop: matrix[start:stop], context)
 
 
-def _measured(stack: Measure, matrix: Floats) -> Measure:
-    """Return the moments of one matrix, in the place of those of the stack."""
+def moments(whole: Measure, matrix: Floats) -> Measure:
+    """Return the measure of one matrix, in the place of that of the whole."""
     good = matrix[np.isfinite(matrix)].astype(np.float64)
     mean, std = (float(good.mean()), float(good.std())) if good.size else (0.0, 0.0)
     fourth = float(np.mean(((good - mean) / std) ** 4)) - 3 if std else 0.0
@@ -107,7 +108,7 @@ def _measured(stack: Measure, matrix: Floats) -> Measure:
     magnitude = np.abs(good[good != 0])
     outside = int(((magnitude < 2.0**-40) | (magnitude > 2.0**20)).sum())
     return dataclasses.replace(
-        stack,
+        whole,
         shape=matrix.shape,
         count=matrix.size,
         seen=matrix.size,

@@ -15,6 +15,7 @@ import numpy as np
 
 from workbench.weights.checks import check
 from workbench.weights.context import BUDGET, Context, context_of
+from workbench.weights.fused import judge_parts
 from workbench.weights.matrices import judge_matrix
 from workbench.weights.names import why_no_weight
 from workbench.weights.records import Judgement, Measure
@@ -57,4 +58,4 @@ def judge(measure: Measure, rows: Rows, context: Context | None = None) -> Judge
         return judge_vector(measure, context.fan_in)
     if context.is_stack:
         return judge_stack(measure, rows, context)
-    return judge_matrix(measure, rows, context)
+    return judge_parts(judge_matrix(measure, rows, context), measure, rows, context)
