@@ -610,6 +610,27 @@ def test_http_reads_ranges_only(server: tuple[str, type[_Files]], tmp_path: Path
     assert handler.sent == 2 * 1024 * 4
 
 
+@pytest.mark.parametrize("password", ["s3cret", "s3/cr@t", "s3:cret"])
+def test_an_address_keeps_its_secrets(
+    server: tuple[str, type[_Files]], tmp_path: Path, password: str
+) -> None:
+    address, _ = server
+    with_user = address.replace("://", f"://me:{password}@")
+    for place in (
+        f"{with_user}/nowhere", f"{with_user}/absent.safetensors", f"{address}/x?token={password}&b=1",
+        f"{with_user}/m.safetensors?X-Signature={password}", f"s3://key:{password}@bucket/x",
+        f"nosuch://me:{password}@host/x",
+    ):  # fmt: skip
+        told = str(failure(place))
+        assert password not in told
+        assert "…" in told
+    write_single(tmp_path / "single")
+    checkpoint = open_checkpoint(f"{address}/single/model.safetensors?token={password}")
+    assert_whole(checkpoint)
+    assert password not in str((checkpoint.source, checkpoint.files, checkpoint))
+    assert_whole(open_checkpoint(checkpoint.source))  # a result's source opens again
+
+
 def test_http_broken(server: tuple[str, type[_Files]], tmp_path: Path) -> None:
     address, handler = server
     assert "no such file" in failure(f"{address}/absent.safetensors").why

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 # What, why and next together are never longer than a screen of 80 by 24.
 LONGEST = 500
 # A name, a path or a value inside a sentence.
@@ -53,6 +55,19 @@ def shown(value: object, longest: int = LONGEST_VALUE) -> str:
     return shorten(text, longest)
 
 
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
+# A user and a password, also one with an unquoted slash; and the values of a query, such as signatures.
+_USER = re.compile(r"(?<=://)(?:[^\s/?#]*|[^\s@]*:[^\s]*)@")
+_QUERY = re.compile(r"(?<=[?&])([^=&#\s]+)=[^&#\s]+")
+
+
+def without_secrets(text: str) -> str:
+    """Return a text whose addresses have neither users and passwords nor the values of queries."""
+    if "://" not in text:
+        return text
+    return _ADDRESS.sub(lambda at: _QUERY.sub(r"\1=…", _USER.sub("…@", at[0])), text)
+
+
 class WorkbenchError(Exception):
     """Something the user can act on: what happened, why, and what to do next.
 
@@ -66,11 +81,11 @@ class WorkbenchError(Exception):
         The one thing to do next.
 
     Each is kept printable and shortened: names, paths and configs come from others, and may hold escape
-    sequences or megabytes.
+    sequences or megabytes. What addresses hold of secrets is left out.
     """
 
     def __init__(self, what: str, *, why: str = "", next_step: str = "") -> None:
-        what, why, next_step = (_bounded(text) for text in (what, why, next_step))
+        what, why, next_step = (_bounded(without_secrets(text)) for text in (what, why, next_step))
         super().__init__(what, why, next_step)
         self.what = what
         self.why = why

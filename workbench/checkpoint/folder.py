@@ -28,7 +28,7 @@ from workbench.checkpoint.sources import (
     check_regular,
     unreadable,
 )
-from workbench.errors import CheckpointError, shorten
+from workbench.errors import CheckpointError, shorten, without_secrets
 
 SAFETENSORS = ".safetensors"
 TORCH = (".bin", ".pt", ".pth", ".ckpt")
@@ -165,7 +165,7 @@ class RemoteFolder:
     def open(self, name: str) -> RemoteFile:
         """Return a file of the folder."""
         path, label = (f"{base.rstrip('/')}/{name}" for base in (self.path, self.label))
-        return RemoteFile(self.filesystem, path, label, name)
+        return RemoteFile(self.filesystem, path, without_secrets(label), name)
 
 
 @dataclasses.dataclass(frozen=True)

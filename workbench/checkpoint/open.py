@@ -33,7 +33,7 @@ from workbench.checkpoint.records import TensorInfo, TensorTable
 from workbench.checkpoint.safetensors import Specs, join_headers, read_header
 from workbench.checkpoint.sources import LocalFile, Source, looks_like, unreadable
 from workbench.checkpoint.values import as_torch, check_numpy, read_flat, read_units
-from workbench.errors import LONGEST, CheckpointError, shorten, shown
+from workbench.errors import LONGEST, CheckpointError, shorten, shown, without_secrets
 
 if TYPE_CHECKING:
     import torch
@@ -50,7 +50,8 @@ class Checkpoint:
     Attributes
     ----------
     source
-        What was opened: path, Hub id or address.
+        What was opened: path, Hub id or address, of which `without_secrets` leaves out what results and
+        reports must not tell.
     table
         All tensors, in columns.
     form
@@ -394,7 +395,17 @@ def _form(file: Source) -> str:
     )
 
 
+# The addresses that were opened, by what results call them: so that a result's source opens again.
+_GIVEN: dict[str, str] = {}
+
+
+def given(source: str) -> str:
+    """Return the address, with its secrets, that a checkpoint's `source` was opened by in this process."""
+    return _GIVEN.get(source, source)
+
+
 def _open_remote(address: str) -> Checkpoint:
+    address = given(address)
     try:
         from fsspec.core import url_to_fs
 
@@ -406,19 +417,23 @@ def _open_remote(address: str) -> Checkpoint:
             next_step="Install the fsspec package of this protocol, or download the checkpoint.",
         ) from None
     path = path if isinstance(path, str) else address
-    base, _, name = path.rstrip("/").rpartition("/")
-    plain = name.partition("?")[0]
+    source = without_secrets(address)
+    _GIVEN[source] = address
     lists = not address.startswith(("http://", "https://"))
-    where = address.rstrip("/").rpartition("/")[0]
+    # The query of a signed address belongs to its file; it may hold slashes.
+    place, mark, query = (path, "", "") if lists else path.partition("?")
+    base, _, plain = place.rstrip("/").rpartition("/")
+    name = plain + mark + query
+    where = without_secrets(address.removesuffix(mark + query).rstrip("/").rpartition("/")[0])
     if plain.endswith(".index.json"):
         folder = RemoteFolder(filesystem, base, where, lists)
-        return _read(address, find_files(folder, name), folder)
+        return _read(source, find_files(folder, name), folder)
     if plain.endswith((SAFETENSORS, *TORCH)):
         file = RemoteFolder(filesystem, base, where, lists).open(name)
         beside = RemoteFolder(filesystem, base, where, lists)
-        return _read(address, Files(_form(file), (file,), single=True), beside)
-    folder = RemoteFolder(filesystem, path.rstrip("/"), address.rstrip("/"), lists)
-    return _read(address, find_files(folder), folder)
+        return _read(source, Files(_form(file), (file,), single=True), beside)
+    folder = RemoteFolder(filesystem, path.rstrip("/"), source.rstrip("/"), lists)
+    return _read(source, find_files(folder), folder)
 
 
 def _open_hub(model: hub.HubId) -> Checkpoint:

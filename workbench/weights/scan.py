@@ -252,9 +252,11 @@ def opened_by_worker(source: str, stamp: float) -> tuple[LogicalWeights, Config 
 
 
 def absolute(source: str) -> tuple[str, float]:
-    """Return a local path as every process reads it, and when it was changed."""
+    """Return a local path or an address as every process reads it, and when the file was changed."""
+    from workbench.checkpoint.open import given
+
     path = Path(source).expanduser()
     try:
         return str(path.resolve(strict=True)), path.stat().st_mtime
     except (OSError, ValueError, RuntimeError):
-        return source, 0.0
+        return given(source), 0.0
