@@ -83,6 +83,7 @@ def test_compared_with_another(tmp_path: Path) -> None:
         ((DRAFT, "--sample", "many"), "is no number"),
         ((DRAFT, "--sample", "0"), "neither a share nor a number of rows"),
         ((DRAFT, "--compare", "nowhere"), "there is no nowhere"),
+        ((DRAFT, "--compare", DRAFT, "--target", DRAFT), "says nothing beside --compare"),
         (("http://127.0.0.1:9", "--names", "x"), "did not answer"),
     ],
 )

@@ -113,6 +113,26 @@ def test_a_sample_says_that_it_is_one(tmp_path: Path) -> None:
     assert scan.ok is not True or "sample" in scan.summary
 
 
+def test_what_a_draft_shares_with_its_target_is_named() -> None:
+    incident = ROOT / "data/incident"
+    found = scan_weights(incident / "drafts/speculators", target=incident / "target")
+    told = [finding for finding in found.findings if finding.code == "weights.targets_own"]
+    assert [finding.title for finding in told] == [
+        "embed_tokens.weight is the target's own, bit by bit"
+    ]
+    assert "model.embed_tokens.weight" in told[0].evidence_for[0]
+    assert found.tensors["embed_tokens.weight"].verdict == "trained"
+    alone = scan_weights(incident / "drafts/speculators")
+    assert not any(finding.code == "weights.targets_own" for finding in alone.findings)
+    little = scan_weights(incident / "drafts/speculators", target=incident / "target", sample=64)
+    assert not any(finding.code == "weights.targets_own" for finding in little.findings)
+    assert any("not compared with the target" in note for note in little.notes)
+    with pytest.raises(WorkbenchError, match="no such file"):
+        scan_weights(incident / "drafts/speculators", target=incident / "nowhere")
+    with pytest.raises(WorkbenchError, match="target go with checkpoints"):
+        scan_weights("http://127.0.0.1:1", target=incident / "target")
+
+
 def test_large_tensors_are_split_over_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -111,6 +111,10 @@ def weights(
         typer.Option(help="Read less: a share (0.05) or a number (128) of each tensor's rows."),
     ] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    target: Annotated[
+        str | None,
+        typer.Option(help="The target of a draft: weights that equal one of its are named."),
+    ] = None,
     compare: Annotated[
         str | None,
         typer.Option(help="Say what changed to another checkpoint or a server instead."),
@@ -121,7 +125,15 @@ def weights(
     """Say which weights look trained, which are as they were drawn, and which are broken."""
     from workbench.weights.scan import scan_weights
 
-    found = scan_weights(ckpt, names=names or None, sample=_share(sample), device=device)
+    if compare is not None and target is not None:
+        raise WorkbenchError(
+            "--target says nothing beside --compare",
+            why="a comparison says what changed, not what a draft shares",
+            next_step="Leave one of them out.",
+        )
+    found = scan_weights(
+        ckpt, names=names or None, sample=_share(sample), device=device, target=target
+    )
     _finish(found if compare is None else found.compare(compare), json, html)
 
 

@@ -10,6 +10,7 @@ from workbench.display.text import plural
 from workbench.errors import shorten
 from workbench.result import Finding
 from workbench.weights.names import is_filled_later, named
+from workbench.weights.relations import TARGETS_OWN
 from workbench.weights.seen import (
     LINES,
     At,
@@ -166,6 +167,29 @@ def copies(seen: Seen) -> list[Finding]:
             )
         )
     return found
+
+
+def targets_own(seen: Seen) -> list[Finding]:
+    """Return a note of weights that are the target's own."""
+    at = np.flatnonzero(seen.counts & (seen.tensors.statistic(TARGETS_OWN) == 1))
+    if not len(at):
+        return []
+    said = [
+        f"{shorten(row.name, 90)}: {text}"
+        for row in seen.rows(at[:LINES])
+        for text in row.corroboration
+        if text.startswith("equal, bit by bit, to the target")
+    ]
+    return [
+        Finding(
+            "weights.targets_own",
+            "note",
+            f"{title_of(seen, at)} {'is' if len(at) == 1 else 'are'} the target's own, bit by bit",
+            detail="An embedding or a head that a draft shares with its target was not trained with it, and is "
+            "meant so; another layer that equals the target's was copied from there and not moved since.",
+            evidence_for=tuple(said),
+        )
+    ]
 
 
 def _in_stacks(seen: Seen) -> list[Finding]:

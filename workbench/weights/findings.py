@@ -12,7 +12,15 @@ from workbench.checkpoint.templates import describe, group_names
 from workbench.display.text import plural
 from workbench.errors import shorten
 from workbench.result import GRAVITY, Finding
-from workbench.weights.faults import constants, copies, limits, memory, not_finite, vectors
+from workbench.weights.faults import (
+    constants,
+    copies,
+    limits,
+    memory,
+    not_finite,
+    targets_own,
+    vectors,
+)
 from workbench.weights.names import is_seldom_read
 from workbench.weights.seen import (
     LINES,
@@ -33,7 +41,7 @@ def conclude(seen: Seen) -> Conclusion:
     """Return whether all is well, the verdict in one line, and the findings."""
     findings = [
         *memory(seen), *not_finite(seen), *_at_init(seen), *constants(seen), *_undecided(seen),
-        *copies(seen), *vectors(seen), *limits(seen),
+        *copies(seen), *targets_own(seen), *vectors(seen), *limits(seen),
     ]  # fmt: skip
     findings.sort(key=lambda finding: GRAVITY[finding.severity])
     ok: bool | None = True

@@ -20,6 +20,7 @@ _ALL_EXACT, _HARDLY_EXACT = 0.999, 0.5
 # Smaller tensors are equal by chance or by convention.
 _SMALLEST_COPY = 256
 _NAMED = 3
+TARGETS_OWN = "targets_own"
 
 
 def relate(
@@ -43,11 +44,11 @@ def relate(
     _beside(measures, judgements, said)
     _siblings(measures, judgements, said)
     _copies(measures, judgements, said)
-    _of_target(measures, target, said)
-    return [
+    told = [
         dataclasses.replace(one, corroboration=(*one.corroboration, *more)) if more else one
         for one, more in zip(judgements, said, strict=True)
     ]
+    return _of_target(measures, told, target)
 
 
 def _matters(measure: Measure) -> bool:
@@ -151,11 +152,19 @@ def _copies(
 
 
 def _of_target(
-    measures: Sequence[Measure], target: Iterable[Measure], said: list[list[str]]
-) -> None:
+    measures: Sequence[Measure], judgements: list[Judgement], target: Iterable[Measure]
+) -> list[Judgement]:
     theirs = {other.digest: other.name for other in target if other.digest}
-    for at, measure in enumerate(measures):
-        if measure.count >= _SMALLEST_COPY and measure.digest in theirs:
-            said[at].append(
-                f"equal, bit by bit, to the target's {shorten(theirs[measure.digest], 80)}"
-            )
+    return [
+        dataclasses.replace(
+            one,
+            corroboration=(
+                *one.corroboration,
+                f"equal, bit by bit, to the target's {shorten(theirs[measure.digest], 80)}",
+            ),
+            statistics=(*one.statistics, (TARGETS_OWN, 1.0)),
+        )
+        if measure.count >= _SMALLEST_COPY and one.stage != 0 and measure.digest in theirs
+        else one
+        for measure, one in zip(measures, judgements, strict=True)
+    ]

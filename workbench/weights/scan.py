@@ -38,6 +38,7 @@ def scan_weights(
     sample: float | None = None,
     device: str = "cpu",
     client: Any = None,
+    target: str | os.PathLike[str] | Checkpoint | None = None,
 ) -> WeightScan:
     """Measure every weight and say which look trained, which as they were drawn, and which are broken.
 
@@ -60,6 +61,9 @@ def scan_weights(
     client
         A `distributed.Client`: the tensors are spread over its workers, each of which opens the checkpoint
         itself, under the same path.
+    target
+        The checkpoint that a draft belongs to: weights that equal one of its, bit by bit, are named. Of it
+        only weights are read that have the shape and type of one that was measured.
 
     Returns
     -------
@@ -78,9 +82,9 @@ def scan_weights(
     if isinstance(ckpt, str) and _SERVER.match(ckpt):
         from workbench.weights.live import scan_server
 
-        if (sample, device, client) != (None, "cpu", None):
+        if (sample, device, client, target) != (None, "cpu", None, None):
             raise WorkbenchError(
-                "sample, device and client go with checkpoints",
+                "sample, device, client and target go with checkpoints",
                 why="a server is asked tensor by tensor, for the first rows of each",
                 next_step="Leave them out, or give names to ask for less.",
             )
@@ -101,8 +105,42 @@ def scan_weights(
         from workbench.weights.pool import scan_here
 
         stream = scan_here(weights, chosen, sample, device, config)
+    theirs = None if target is None else _weights_of(target)
     found, interrupted = _collect(stream, weights, chosen, notes)
-    return _result(opened, weights, found, notes, config, interrupted, len(chosen))
+    owned: list[Measure] = []
+    if theirs is not None and not interrupted:
+        owned = _like(theirs, [pair[0] for pair in found.values()], device, notes)
+    return _result(opened, weights, found, notes, config, interrupted, len(chosen), owned)
+
+
+def _weights_of(target: str | os.PathLike[str] | Checkpoint) -> LogicalWeights:
+    from workbench.checkpoint.open import Checkpoint, open_checkpoint
+
+    return logical_weights(target if isinstance(target, Checkpoint) else open_checkpoint(target))
+
+
+def _like(
+    theirs: LogicalWeights, measures: Sequence[Measure], device: str, notes: list[str]
+) -> list[Measure]:
+    """Measure the target's weights of the shapes and types that were seen whole."""
+    from workbench.weights.pool import measure_here
+
+    partly = sum(not measure.digest for measure in measures)
+    if partly:
+        notes.append(
+            f"{partly:,} weights were not compared with the target: only what is read whole can be"
+        )
+    kinds = {(one.shape, one.dtype, one.layout) for one in measures if one.digest}
+    chosen = [
+        at
+        for at in range(len(theirs))
+        if (theirs[at].shape, theirs[at].dtype, theirs[at].layout) in kinds
+    ]
+    try:
+        return list(measure_here(theirs, chosen, None, device))
+    except KeyboardInterrupt:
+        notes.append("interrupted: not all was compared with the target")
+        return []
 
 
 def _listed(names: str | Iterable[str]) -> list[str]:
@@ -203,13 +241,14 @@ def _result(
     config: Config | None,
     interrupted: bool,
     wanted: int,
+    target: Iterable[Measure] = (),
 ) -> WeightScan:
     from workbench.weights.relations import relate
     from workbench.weights.results import WeightScan
 
     order = sorted(found)
     measures = [found[at][0] for at in order]
-    judged = relate(measures, [found[at][1] for at in order])
+    judged = relate(measures, [found[at][1] for at in order], target)
     bytes_read = sampled = 0
     for at, measure in zip(order, measures, strict=True):
         if measure.seen == measure.count:
