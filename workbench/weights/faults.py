@@ -185,8 +185,8 @@ def targets_own(seen: Seen) -> list[Finding]:
             "weights.targets_own",
             "note",
             f"{title_of(seen, at)} {'is' if len(at) == 1 else 'are'} the target's own, bit by bit",
-            detail="An embedding or a head that a draft shares with its target was not trained with it, and is "
-            "meant so; another layer that equals the target's was copied from there and not moved since.",
+            detail="An embedding or a head that a draft shares with its target was not trained with it, "
+            "and is meant so; another layer that equals the target's was copied and not moved since.",
             evidence_for=tuple(said),
         )
     ]
