@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import threading
 from pathlib import Path
 
 import pytest
 
-from tests.hang_live.conftest import Job, state
+from tests.hang_live.conftest import Job, start, state
 from workbench.errors import WorkbenchError
 from workbench.hang.attach import attach, collect
 from workbench.hang.diagnose import diagnose
@@ -113,6 +114,18 @@ def test_without_pyspy_the_log_and_proc_still_give_phase_and_experiment(
     text = found.to_text(100)
     assert "stacks of 0 of 4" in text
     assert "no permission to read the process" in text
+
+
+def test_a_server_in_a_container_is_read_from_the_host(
+    container: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    inside = start(container, tmp_path, "sleep", 4, 2)
+    found = attach(ranks(container.pid)[1], interval=1.5)
+    assert (found.state, found.phase, found.odd_ranks) == ("hung", "graph_decode", (2,))
+    assert found.waiting_ranks == (0, 1, 3)
+    # The pids of the container say nothing on the host, and the log says nothing of those here.
+    assert str(inside) not in {str(rank.pid) for rank in found.ranks}
+    assert any("Capture target decode CUDA graph begin" in str(f) for f in found.findings)
 
 
 def test_a_collected_case_says_what_attach_says(job: Job, tmp_path: Path) -> None:

@@ -141,11 +141,8 @@ def _standing(look: Look) -> list[str]:
             life.append("the stack differs between the snapshots")
         used = [rank.cpu for rank in ranks if rank.cpu is not None]
         if used:
-            life.append(
-                f"{min(used):.2f}–{max(used):.2f} CPU-s a second"
-                if len(used) > 1
-                else f"{used[0]:.2f} CPU-s a second"
-            )
+            ends = sorted({f"{min(used):.2f}", f"{max(used):.2f}"}, key=float)
+            life.append(f"{'–'.join(ends)} CPU-s a second")
         compilers = sorted({name for rank in ranks for name in rank.compilers})
         if compilers:
             life.append(f"runs {', '.join(compilers[:3])}")
