@@ -76,8 +76,15 @@ def test_a_lock_that_nobody_holds_has_no_odd_rank(job: Job) -> None:
 
 
 def test_a_healthy_idle_job_is_not_a_broadcast_hang(job: Job) -> None:
-    found = attach(job("idle", 4, 0), interval=1.5)
-    assert (found.state, found.phase, found.odd_ranks) == ("idle", "ready", ())
+    root = job("idle", 4, 0)
+    for _ in range(4):
+        found = attach(root, interval=1.5)
+        assert (found.phase, found.odd_ranks) == ("ready", ())
+        # On a machine so busy that the loops hardly turn it may say that it cannot tell, nothing worse.
+        assert found.state in ("idle", "cannot_tell"), found.to_text(120)
+        if found.state == "idle":
+            return
+    pytest.fail(found.to_text(120))
 
 
 def test_one_snapshot_never_says_hung(job: Job) -> None:
