@@ -157,11 +157,14 @@ def test_the_target_is_that_of_transformers_token_for_token(target: LlamaTarget)
         )
     rows, known = torch.tensor([0, 2]), torch.tensor([45, 38])
     tokens, parents = torch.tensor([[5, 6, 7], [8, 9, 10]]), torch.tensor([[-1, 0, 0], [-1, -1, 1]])
-    a, b = (
-        model_.branches(trace, rows, known, tokens, parents, (2, 9))
-        for model_, trace in ((plain, ours), (other, theirs))
-    )
-    torch.testing.assert_close(a.features, b.features, rtol=1e-3, atol=2e-3)
+    for keep in ((2, 9), (0,), None):
+        a, b = (
+            model_.branches(trace, rows, known, tokens, parents, keep)
+            for model_, trace in ((plain, ours), (other, theirs))
+        )
+        torch.testing.assert_close(a.features, b.features, rtol=1e-3, atol=2e-3)
+    assert a.choices is not None
+    assert b.choices is not None
     assert torch.equal(a.choices.best, b.choices.best)
 
 

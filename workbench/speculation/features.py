@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from workbench.errors import WorkbenchError
-from workbench.speculation.layers import Numerics
+from workbench.speculation.layers import Numerics, rows_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -75,7 +75,7 @@ class Target(Protocol):
         tokens, parents
             [n, m]: the branch's tokens, and the index of each one's parent among them (-1: the last known).
         keep
-            Layers whose input is wanted; None: the last features.
+            Layers whose input is wanted, and nothing behind them is run; None: the last features.
         """
 
     def greedy(self, prompts: Sequence[Tokens], new_tokens: int) -> list[list[int]]:
@@ -104,10 +104,10 @@ class Choices:
 
 @dataclasses.dataclass(frozen=True)
 class Branches:
-    """Features [n, m, width] and choices [n, m] at drafted tokens."""
+    """Features [n, m, width] at drafted tokens, and choices [n, m] where they are the last features."""
 
     features: Tensor
-    choices: Choices
+    choices: Choices | None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -200,7 +200,7 @@ class TargetTrace:
             inputs={k: value[at] for k, value in self.inputs.items()},
             final=None if self.final is None else self.final[at],
             choices=choices,
-            cache=tuple((k[at], v[at]) for k, v in self.cache),
+            cache=tuple(rows_of(pair, at) for pair in self.cache),
         )
 
 

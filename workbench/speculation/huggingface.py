@@ -154,8 +154,9 @@ class HuggingFaceTarget:
                 )
                 states = [found.hidden_states[k] for k in (keep if keep is not None else (-1,))]
                 features.append(torch.cat([state[:, longest:] for state in states], -1).float())
-                choices.append(choices_of(found.logits[:, longest:].float()))
-        return Branches(torch.cat(features), join_choices(choices))
+                if keep is None:
+                    choices.append(choices_of(found.logits[:, longest:].float()))
+        return Branches(torch.cat(features), join_choices(choices) if choices else None)
 
     def greedy(self, prompts: Sequence[Tokens], new_tokens: int) -> list[list[int]]:
         """Return greedy continuations of `prompts`, by transformers' own generation."""

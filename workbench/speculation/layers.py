@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -214,6 +215,43 @@ def attend(
         out = out + torch.einsum("bkgna,bnakd->bkgnd", weights[..., places:], own.values)
     out = numerics.round(out / total[..., None])
     return out.permute(0, 3, 1, 2, 4).reshape(batch, slots, heads, -1)
+
+
+Pair = tuple["Tensor", "Tensor"]
+"""Keys and values [rows, places, heads, …] that are kept, in the order in memory in which `attend`
+multiplies them: it would copy them into it in every step."""
+
+
+def rows_of(pair: Pair, at: Tensor) -> Pair:
+    """Return some rows of keys and values."""
+    keys, values = _laid(pair)
+    return _told(keys.index_select(0, at), values.index_select(0, at))
+
+
+def joined(pairs: Iterable[Pair]) -> Pair:
+    """Put keys and values of more places behind one another."""
+    import torch
+
+    keys, values = zip(*map(_laid, pairs), strict=True)
+    return _told(torch.cat(keys, dim=3), torch.cat(values, dim=2))
+
+
+def below(pairs: Iterable[Pair]) -> Pair:
+    """Put keys and values of more rows below one another."""
+    import torch
+
+    keys, values = zip(*map(_laid, pairs), strict=True)
+    return _told(torch.cat(keys), torch.cat(values))
+
+
+def _laid(pair: Pair) -> Pair:
+    """Return keys [rows, heads, width, places] and values [rows, heads, places, width]."""
+    return pair[0].permute(0, 2, 3, 1), pair[1].transpose(1, 2)
+
+
+def _told(keys: Tensor, values: Tensor) -> Pair:
+    """Return what `_laid` made of a pair as it was."""
+    return keys.permute(0, 3, 1, 2), values.transpose(1, 2)
 
 
 def _against(scores: Tensor, tiles: Tensor, running: bool) -> Tensor:

@@ -15,9 +15,12 @@ from workbench.speculation.layers import (
     EXTEND_TILE,
     Seen,
     attend,
+    below,
     bias_of,
     causal_bias,
     extend_tiles,
+    joined,
+    rows_of,
 )
 
 if TYPE_CHECKING:
@@ -131,12 +134,9 @@ def extend(draft: Draft, driving: Driving, trace: TargetTrace) -> Cache:
         positions = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens[rows])
         normed, fed = draft.forward(tokens[rows], hidden[rows], positions, attention)
         parts.append((past, normed, fed))
-    joined = [
-        (torch.cat([p[0][n][0] for p in parts]), torch.cat([p[0][n][1] for p in parts]))
-        for n in range(s.layers)
-    ]
+    kept = [below([p[0][n] for p in parts]) for n in range(s.layers)]
     return Cache(
-        hidden, tokens, joined, torch.cat([p[1] for p in parts]), torch.cat([p[2] for p in parts])
+        hidden, tokens, kept, torch.cat([p[1] for p in parts]), torch.cat([p[2] for p in parts])
     )
 
 
@@ -222,7 +222,7 @@ def draft_rounds(
     device, topk = trace.tokens.device, driving.topk
     root = rounds.known - 2
     normed, fed = cache.normed[rounds.request, root], cache.fed[rounds.request, root]
-    past = [(k[rounds.request], v[rounds.request]) for k, v in cache.past]
+    past = [rows_of(pair, rounds.request) for pair in cache.past]
     places = torch.arange(trace.tokens.shape[1], device=device)
     bias = bias_of(places[None, :] <= root[:, None])[:, None]
     if driving.extend != "prefix":
@@ -288,8 +288,7 @@ def _root_again(
         parts = [past[layer], past[layer]]
         if extra is not None:
             parts.insert(1, extra.past[layer])
-        keys, values = (torch.cat([pair[n] for pair in parts], dim=1) for n in (0, 1))
-        return attend(q, Seen(keys, values, whole, tiles), None, s.scale, s.numerics)
+        return attend(q, Seen(*joined(parts), whole, tiles), None, s.scale, s.numerics)
 
     at = rounds.request[:, None], root
     normed, fed = draft.forward(cache.tokens[at], cache.hidden[at], root, attention)

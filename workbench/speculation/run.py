@@ -36,7 +36,7 @@ from workbench.speculation.verify import greedy
 if TYPE_CHECKING:
     from torch import Tensor
 
-_ROUNDS = 512  # rounds at a time
+_ROUNDS = 256  # rounds at a time
 
 
 def replay_rounds(

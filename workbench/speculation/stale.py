@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from workbench.speculation.eagle3 import Draft
 from workbench.speculation.features import TargetTrace
-from workbench.speculation.layers import Seen, attend, bias_of
+from workbench.speculation.layers import Seen, attend, bias_of, rows_of
 from workbench.speculation.rounds import Cache, Drafted, Rounds, wanted_text
 from workbench.speculation.verify import greedy
 
@@ -56,7 +56,6 @@ def keep_drafted(
     row = torch.arange(len(root), device=root.device)[:, None]
 
     def attention(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        both = []
         for part, (made, kept) in enumerate(zip((k, v), cache.past[layer], strict=True)):
             own = made.clone()
             for step, pair in enumerate(before.made[layer]):
@@ -65,8 +64,8 @@ def keep_drafted(
                 own[:, step] = torch.where(on, mine, own[:, step])
             at = (request.expand_as(slots)[new], slots[new])
             kept[at] = own[new]
-            both.append(kept[rounds.request])
-        return attend(q, Seen(both[0], both[1], seen), None, s.scale, s.numerics)
+        both = rows_of(cache.past[layer], rounds.request)
+        return attend(q, Seen(*both, seen), None, s.scale, s.numerics)
 
     at = request, slots
     normed, fed = draft.forward(cache.tokens[at], cache.hidden[at], slots, attention)

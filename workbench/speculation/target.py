@@ -23,13 +23,16 @@ from workbench.speculation.layers import (
     Seen,
     add_norm,
     attend,
+    below,
     bias_of,
     causal_bias,
     extend_tiles,
     gated,
     heads_of,
+    joined,
     linear,
     rms_norm,
+    rows_of,
 )
 from workbench.speculation.rope import attention_scale, rope_of
 
@@ -124,10 +127,26 @@ class LlamaTarget:
         attention
             (layer, queries, keys, values) → outputs, all [batch, slots, heads, head_dim].
         """
+        inputs, x, residual = self._run(self.layers, tokens, positions, attention)
+        norm = self.weights["model.norm.weight"]
+        final, residual = add_norm(x, residual, norm, self.epsilon, self.numerics)
+        return [*inputs, residual], final
+
+    def inputs(
+        self, last: int, tokens: Tensor, positions: Tensor, attention: Attention
+    ) -> list[Tensor]:
+        """Return the input of every layer up to `last`; what lies behind is not run."""
+        inputs, x, residual = self._run(max(last, 1), tokens, positions, attention)
+        return [*inputs, self.numerics.round(x + residual)]
+
+    def _run(
+        self, count: int, tokens: Tensor, positions: Tensor, attention: Attention
+    ) -> tuple[list[Tensor], Tensor, Tensor]:
+        """Run some layers: their inputs, the output of the last one and what is added to it."""
         n, w, e = self.numerics, self.weights, self.epsilon
         x: Tensor | None = None
         residual, inputs = self.embedding[tokens], []
-        for layer in range(self.layers):
+        for layer in range(count):
             name = f"model.layers.{layer}."
             norm = w[f"{name}input_layernorm.weight"]
             if x is None:
@@ -147,8 +166,7 @@ class LlamaTarget:
             parts = (w[f"{name}mlp.gate_proj.weight"], w[f"{name}mlp.up_proj.weight"])
             x = gated(y, (*parts, w[f"{name}mlp.down_proj.weight"]), n)
         assert x is not None
-        final, residual = add_norm(x, residual, w["model.norm.weight"], e, n)
-        return [*inputs, residual], final
+        return inputs, x, residual
 
     def _heads(self, name: str, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         w, n = self.weights, self.numerics
@@ -199,16 +217,13 @@ class LlamaTarget:
         finals, choices, caches = [], [], []
         for start in range(0, len(tokens), _ROWS):
             rows = slice(start, start + _ROWS)
-            inputs, final, cache = self._pass(tokens[rows], lengths[rows], begins[rows])
+            inputs, final, kv = self._pass(tokens[rows], lengths[rows], begins[rows])
             for k, parts in kept.items():
                 parts.append(inputs[k])
             finals.append(final)
             choices.append(choices_of(self.logits(final)))
-            caches.append(cache)
-        joined = tuple(
-            (torch.cat([c[layer][0] for c in caches]), torch.cat([c[layer][1] for c in caches]))
-            for layer in range(self.layers)
-        )
+            caches.append(kv)
+        cache = tuple(below([kv[layer] for kv in caches]) for layer in range(self.layers))
         return TargetTrace(
             tokens,
             lengths,
@@ -218,7 +233,7 @@ class LlamaTarget:
             join_choices(choices),
             begins,
             self,
-            joined,
+            cache,
         )
 
     def _pass(
@@ -315,15 +330,18 @@ class LlamaTarget:
                 layer: int, q: Tensor, k: Tensor, v: Tensor, at: Tensor = at,
                 past: Tensor = past, own: Tensor = own, tiles: Tensor = tiles,
             ) -> Tensor:  # fmt: skip
-                keys, values = trace.cache[layer]
-                both = (torch.cat([keys[at], k], 1), torch.cat([values[at], v], 1))
+                both = joined([rows_of(trace.cache[layer], at), (k, v)])
                 bias = torch.cat([past, own], -1)
                 return attend(q, Seen(*both, bias, tiles), None, self.scale, self.numerics)
 
-            inputs, final = self.forward(tokens[rows], positions[rows], attention)
-            features.append(final if keep is None else torch.cat([inputs[k] for k in keep], dim=-1))
-            choices.append(choices_of(self.logits(final)))
-        return Branches(torch.cat(features), join_choices(choices))
+            given = tokens[rows], positions[rows], attention
+            if keep is not None:
+                inputs = self.inputs(max(keep), *given)
+                features.append(torch.cat([inputs[k] for k in keep], dim=-1))
+            else:
+                features.append(self.forward(*given)[1])
+                choices.append(choices_of(self.logits(features[-1])))
+        return Branches(torch.cat(features), join_choices(choices) if choices else None)
 
     def greedy(self, prompts: Sequence[Tokens], new_tokens: int) -> list[list[int]]:
         """Return greedy continuations of `prompts`, each `new_tokens` long."""
@@ -351,8 +369,7 @@ class LlamaTarget:
             own[layer].append((k, v))
             pairs = [trace.cache[layer], *own[layer]]
             bias = torch.cat([past, torch.zeros(len(q), 1, len(own[layer]), device=q.device)], -1)
-            keys, values = (torch.cat([pair[n] for pair in pairs], dim=1) for n in (0, 1))
-            return attend(q, Seen(keys, values, bias), None, self.scale, self.numerics)
+            return attend(q, Seen(*joined(pairs), bias), None, self.scale, self.numerics)
 
         while len(found) < new_tokens:
             positions = (trace.lengths + len(found) - 1)[:, None]

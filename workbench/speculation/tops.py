@@ -100,6 +100,7 @@ def _ask(found: Tops, trace: TargetTrace, replayed: Replayed, asked: int) -> Non
             column(replayed.parents),
             None,
         ).choices
+    assert choices is not None
     width = choices.tokens.shape[-1]
     known = held.cpu().numpy()[..., None]
     found.tokens[:asked, 1:, :width] = np.where(known, choices.tokens.cpu().numpy(), -1)
