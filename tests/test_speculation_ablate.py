@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +31,7 @@ from tests.speculation_faults.faults import (
     zeros,
 )
 from workbench.checkpoint.open import open_checkpoint
+from workbench.display import html
 from workbench.errors import WorkbenchError
 from workbench.result import load
 from workbench.speculation import ablate as bench
@@ -169,6 +172,17 @@ def test_rounds_are_walked_out_of_all_places(healthy):
     places = measure(state, "places")
     assert places.rounds.sum() > walk.rounds.sum()
     assert walk.accept_length < places.accept_length  # rounds begin at the harder places
+
+
+def test_drafted_keys_that_stay_are_counted_round_after_round(healthy):
+    state = base(healthy)
+    stale = dataclasses.replace(state, driving=state.driving.replaced(refreshed=False))
+    free = summed(run_freely(stale.draft, stale.driving, stale.trace), REQUESTS, 4)
+    found = measure(stale, "rounds")
+    assert np.array_equal(free.deep, found.deep)
+    assert found.accept_length < measure(state, "rounds").accept_length
+    # From every place there is no round before, and so nothing that could stay.
+    assert np.array_equal(measure(stale, "places").deep, measure(state, "places").deep)
 
 
 def test_a_walk_begins_where_the_last_round_ended(healthy):
@@ -336,6 +350,36 @@ def test_text_and_payload(broken):
     small = result.payload(3000)
     assert small["left_out"] == len(data["bars"]) - len(small["bars"]) > 0
     assert small["bars"][1]["cause"]
+
+
+def test_without_a_script_the_changes_are_a_table(broken):
+    result = broken[1]
+    lift = result["fc order 3 2 1"]
+    low, high = lift.restored_interval
+    page = html.preview(result.payload())
+    cells = re.findall(r"<td[^>]*>(?:<b[^>]*>.</b> )?([^<]*)</td>", page)
+    at = cells.index("fc order 3 2 1")
+    assert cells[at + 1 : at + 5] == [
+        f"{result.served.accept_length:.2f}",
+        f"{lift.accept_length:.2f}",
+        f"{lift.restored:.0%}",
+        f"{low:.0%} to {high:.0%}",
+    ]
+    assert "as served" in cells
+    assert result.idle[0] in page
+    evil = dataclasses.replace(lift, switches=("<img src=x onerror=y>",))
+    hostile = dataclasses.replace(result, lifts=(evil,), pairs=(evil,))
+    assert "<img src=x" not in html.preview(hostile.payload())
+
+
+def test_where_room_is_short_the_cause_stays(broken):
+    result = broken[1]
+    first, second = (lift.switches[0] for lift in result.lifts[:2])
+    pair = dataclasses.replace(result.lifts[0], switches=(first, second))
+    verdict = dataclasses.replace(result.verdict, switches=pair.switches)
+    two = dataclasses.replace(result, pairs=(pair,), verdict=verdict)
+    kept = two.payload(1)["bars"]
+    assert [bar["name"] for bar in kept] == ["as served", pair.name]
 
 
 def test_an_interrupted_run_says_so(broken, monkeypatch):

@@ -48,18 +48,22 @@ def text(result: Ablations, width: int | None = None) -> str:
 
 
 def _line(page: lines.Page, result: Ablations, lift: Lift) -> None:
-    chosen = bool(lift.switches) and lift.switches == result.verdict.switches
-    state = "ok" if chosen else "quiet" if lift.switches else "wrong"
-    state = state if lift.switches or result.ok is not True else "ok"
     shown = "" if lift.restored is None else f"{max(min(lift.restored, 9.99), -9.99):.0%}"
     page.group(
-        state, lift.name or "as served", _bar(result, lift, page.unicode), f"{lift.accept_length:.2f}",
-        f"{shown:>5}",
+        _state(result, lift), lift.name or "as served", _bar(result, lift, page.unicode),
+        f"{lift.accept_length:.2f}", f"{shown:>5}",
     )  # fmt: skip
     positions = " ".join(f"{value:.2f}" for value in lift.per_position)
     low, high = lift.interval
     few = "" if lift.confirmed else f", first look at {lift.requests} requests"
     page.prose(f"{low:.2f} to {high:.2f}, by position {positions}{few}", "      ")
+
+
+def _state(result: Ablations, lift: Lift) -> str:
+    """Return which sign stands before a change."""
+    if not lift.switches:
+        return "ok" if result.ok is True else "wrong"
+    return "ok" if lift.switches == result.verdict.switches else "quiet"
 
 
 def _bar(result: Ablations, lift: Lift, unicode: bool) -> str:
@@ -100,6 +104,7 @@ def payload(result: Ablations, limit: int | None = None) -> dict[str, Any]:
             "accept_length": result.expected.accept_length,
             "per_position": list(result.expected.per_position),
         },
+        "preview": _preview(result),
         "bars": [_bar_data(result, lift) for lift in (result.served, *result.lifts, *result.pairs)],
         "idle": list(result.idle),
         "entropy": [result.entropy, result.largest_entropy],
@@ -107,8 +112,12 @@ def payload(result: Ablations, limit: int | None = None) -> dict[str, Any]:
         "left_out": 0,
     }
     data = strict(data)
-    while limit and len(data["bars"]) > 2 and len(gzip.compress(json.dumps(data).encode())) > limit:
-        data["bars"].pop()
+    bars = data["bars"]
+    spare = sorted(
+        (bar for bar in bars[1:] if not bar["cause"]), key=lambda bar: bar["accept_length"] or 0.0
+    )
+    while limit and spare and len(gzip.compress(json.dumps(data).encode())) > limit:
+        bars.remove(spare.pop(0))
         data["left_out"] += 1
     return data
 
@@ -133,3 +142,47 @@ def _bar_data(result: Ablations, lift: Lift) -> dict[str, Any]:
         "same": list(lift.same),
         "cause": bool(lift.switches) and lift.switches == result.verdict.switches,
     }
+
+
+def _preview(result: Ablations) -> list[dict[str, Any]]:
+    """Return what is left of the picture where no script runs: a table of the changes."""
+    served = [_preview_row(result, result.served)]
+    blocks = _preview_table(
+        "One change at a time",
+        served + [_preview_row(result, lift) for lift in result.lifts[:_SHOWN]],
+    )
+    left = len(result.lifts) - _SHOWN
+    said = [
+        *([f"… and {lines.plural(left, 'more change')}, none better."] if left > 0 else []),
+        *([f"Without effect here: {', '.join(result.idle)}."] if result.idle else []),
+    ]
+    if said:
+        blocks.append({"kind": "text", "text": " ".join(said)})
+    if result.pairs:
+        pairs = [_preview_row(result, lift) for lift in result.pairs]
+        blocks += _preview_table("Two changes together", pairs)
+    return blocks
+
+
+def _preview_table(heading: str, rows: list[list[Any]]) -> list[dict[str, Any]]:
+    head = ["Change", "Accept length before", "After", "Restored", "95 % of samples", "By position"]
+    return [
+        {"kind": "heading", "text": heading},
+        {"kind": "table", "head": head, "rows": rows},
+    ]
+
+
+def _preview_row(result: Ablations, lift: Lift) -> list[Any]:
+    """Return a change's cells; the first look at few requests is compared with what those accepted."""
+    span = ""
+    if lift.restored_interval is not None:
+        low, high = lift.restored_interval
+        span = f"{low:.0%} to {high:.0%}"
+    return [
+        {"state": _state(result, lift), "text": lift.name or "as served"},
+        f"{lift.accept_length - lift.lift:.2f}",
+        f"{lift.accept_length:.2f}" if lift.switches else "",
+        "" if lift.restored is None else f"{lift.restored:.0%}",
+        span,
+        " ".join(f"{value:.2f}" for value in lift.per_position),
+    ]

@@ -118,11 +118,12 @@ def measure(state: State, counted: Counted) -> Measured:
         rounds has no meaning there and is left out.
     """
     driving, steps = state.driving, state.driving.steps
-    # What was rejected in a round needs the target's features there.
-    kept = driving.extend != "block" or state.trace.target is not None
-    if counted == "rounds" and driving.extend != "prefix" and kept:
+    # Where a round sees more of the one before than its text; what was rejected needs the target itself.
+    chained = not driving.refreshed or driving.extend == "accepted"
+    chained = chained or (driving.extend == "block" and state.trace.target is not None)
+    if counted == "rounds" and chained:
         return summed(run_freely(state.draft, driving, state.trace), len(state.trace), steps)
-    driving = driving.replaced(extend="prefix")
+    driving = driving.replaced(extend="prefix", refreshed=True)
     replayed = replay_rounds(state.draft, driving, state.trace, places(state.trace, driving))
     if counted == "rounds":
         replayed = replayed.rows(walked(replayed))
