@@ -113,6 +113,38 @@ def test_a_sample_says_that_it_is_one(tmp_path: Path) -> None:
     assert scan.ok is not True or "sample" in scan.summary
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_a_part_that_was_never_filled_leaves_it_open(
+    tmp_path: Path, dtype: torch.dtype, axis: int
+) -> None:
+    target = open_checkpoint(ROOT / "data/incident/target")
+    names = ("model.layers.0.mlp.down_proj.weight", "model.embed_tokens.weight")
+    tensors = {name: target.tensor(name).to(dtype).contiguous() for name in names}
+
+    def scan(**put: torch.Tensor) -> Any:
+        save_file(
+            tensors | {f"model.{k}.weight": v for k, v in put.items()}, tmp_path / "m.safetensors"
+        )
+        return scan_weights(tmp_path / "m.safetensors")
+
+    down, embed = (tensors[name].clone() for name in names)
+    assert scan().ok is True
+    down.narrow(axis, 0, down.shape[axis] // 2).zero_()
+    found = scan(**{"layers.0.mlp.down_proj": down})
+    assert found.ok is None
+    what = ("rows", "columns")[axis]
+    assert f"50 % of the {what} hold nothing but zeros" in found.summary
+    assert getattr(found.tensors[names[0]], f"empty_{what}") == 0.5
+    embed.narrow(axis, 0, embed.shape[axis] // 4).zero_()
+    found = scan(embed_tokens=embed)
+    assert found.ok is True
+    assert "weights.padded" in [finding.code for finding in found.findings]
+    tiny = tensors[names[0]].clone()
+    tiny.narrow(axis, 0, tiny.shape[axis] // 2).fill_(2.0**-90)  # whose square is zero in float32
+    assert getattr(scan(**{"layers.0.mlp.down_proj": tiny}).tensors[names[0]], f"empty_{what}") == 0
+
+
 def test_what_a_draft_shares_with_its_target_is_named() -> None:
     incident = ROOT / "data/incident"
     found = scan_weights(incident / "drafts/speculators", target=incident / "target")

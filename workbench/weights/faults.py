@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -56,6 +58,11 @@ def not_finite(seen: Seen) -> list[Finding]:
     if len(rest):
         found.append(_with_bad_values(seen, rest))
     return found
+
+
+# From this share on rows of zeros are no padding to a round number; but a vocabulary's may be.
+_MANY_EMPTY = 1 / 8
+_PADDED = re.compile(r"embed|wte|wpe|lm_head|(^|\.)(head|output)\.weight$|position")
 
 
 def _all_nan(seen: Seen, at: int) -> bool:
@@ -125,6 +132,40 @@ def constants(seen: Seen) -> list[Finding]:
             next_step=step_after_init(seen),
         )
     ]
+
+
+def empty(seen: Seen) -> list[Finding]:
+    """Return findings of matrices that look trained and many of whose rows or columns are zeros."""
+    found = []
+    trained = seen.having("trained")
+    for what in ("rows", "columns"):
+        share = seen.tensors.column(f"empty_{what}")
+        at = trained[share[trained] >= _MANY_EMPTY]
+        padded = np.array([bool(_PADDED.search(name)) for name in names_of(seen, at)], dtype=bool)
+        for group, usual in ((at[~padded], False), (at[padded], True)):
+            if len(group):
+                found.append(_empty(seen, group, what, share, usual))
+    return found
+
+
+def _empty(seen: Seen, at: At, what: str, share: np.ndarray[Any, Any], usual: bool) -> Finding:
+    least, most = (f"{100 * float(end):.3g}" for end in (share[at].min(), share[at].max()))
+    much = f"{least} %" if least == most else f"{least} to {most} %"
+    return Finding(
+        "weights.padded" if usual else "weights.empty",
+        "note" if usual else "warning",
+        f"{title_of(seen, at)}: {much} of the {what} hold nothing but zeros",
+        detail="The rest looks trained."
+        if usual
+        else "The rest looks trained. A part that was never filled, a shard of another rank, pruning and "
+        "padding look the same.",
+        evidence_for=lines(names_of(seen, at)),
+        confidence="possible",
+        next_step=""
+        if usual
+        else "Ask whether the model was pruned or padded there; otherwise look for the part that should have "
+        "filled them: `workbench diff` names the keys an engine drops.",
+    )
 
 
 def copies(seen: Seen) -> list[Finding]:

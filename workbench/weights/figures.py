@@ -21,6 +21,7 @@ BARS = 64
 _DRAWN = 6.0
 # Squares of float32 lose bits below 2^-63; dispersions of such small values are not told.
 _SMALLEST = 2.0**-50
+_NO_SQUARE = 2.0**-120
 # Distances between laws are not told where one cell holds more than this share.
 _COARSEST = 0.02
 _FAR, _NEAR = 2.0**20, 2.0**-40
@@ -72,6 +73,7 @@ def figures(tally: Tally, rows: int) -> dict[str, Any]:
         "exact_in_fp16": tally.exact / number if tally.kind in ("F32", "F64") else None,
         "top_exponent_share": float(counts[far].sum() / number),
         "bins": _bars(lower, upper, counts, least, greatest, mean, std),
+        **_empty(tally, rows, zeros),
         **_dispersions(tally, rows, number, (mean, second, third, fourth), sum(broken.values())),
     }
 
@@ -207,6 +209,22 @@ def _bars(
     reached[0], reached[-1] = 0, ends[-1]
     bars = np.diff(np.maximum.accumulate(reached))
     return tuple(edges.tolist()), tuple(bars.tolist())
+
+
+def _empty(tally: Tally, rows: int, zeros: int) -> dict[str, float]:
+    """Return which share of rows and columns holds nothing but zeros."""
+    width = tally.width
+    if not width or not rows:
+        return {}
+    found = {}
+    for name, sums, entries in (
+        ("empty_rows", tally.rows[:rows], width),
+        ("empty_columns", tally.columns, rows),
+    ):
+        # The squares of tiny values vanish as well, and those are no zeros.
+        empty = int(np.count_nonzero(sums < entries * _NO_SQUARE))
+        found[name] = empty / len(sums) if empty * entries <= zeros else 0.0
+    return found
 
 
 def _dispersions(

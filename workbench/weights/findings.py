@@ -15,6 +15,7 @@ from workbench.result import GRAVITY, Finding
 from workbench.weights.faults import (
     constants,
     copies,
+    empty,
     limits,
     memory,
     not_finite,
@@ -40,7 +41,7 @@ Conclusion = tuple[bool | None, str, tuple[Finding, ...]]
 def conclude(seen: Seen) -> Conclusion:
     """Return whether all is well, the verdict in one line, and the findings."""
     findings = [
-        *memory(seen), *not_finite(seen), *_at_init(seen), *constants(seen), *_undecided(seen),
+        *memory(seen), *not_finite(seen), *_at_init(seen), *constants(seen), *empty(seen), *_undecided(seen),
         *copies(seen), *targets_own(seen), *vectors(seen), *limits(seen),
     ]  # fmt: skip
     findings.sort(key=lambda finding: GRAVITY[finding.severity])
@@ -55,6 +56,7 @@ def conclude(seen: Seen) -> Conclusion:
 # What leaves the question open, where nothing else answers it.
 _OPEN = (
     "weights.undecided", "weights.seldom_read", "weights.filled_later", "weights.not_seen",
+    "weights.empty",
 )  # fmt: skip
 
 

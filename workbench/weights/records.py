@@ -35,6 +35,8 @@ class Measure:
     row_dispersion, column_dispersion
         Variance of the squared norms of rows (columns) over what i.i.d. entries of this kurtosis give,
         as a z value; None for a vector.
+    empty_rows, empty_columns
+        Share of the rows (columns) that were read which hold nothing but zeros.
     ks
         Kolmogorov-Smirnov distance x sqrt(n) to the fitted normal, uniform and truncated normal.
     exact_in_fp16
@@ -68,6 +70,8 @@ class Measure:
     rank_error: float = 0.0
     row_dispersion: float | None = None
     column_dispersion: float | None = None
+    empty_rows: float = 0.0
+    empty_columns: float = 0.0
     ks: tuple[float, float, float] | None = None
     exact_in_fp16: float | None = None
     top_exponent_share: float = 0.0

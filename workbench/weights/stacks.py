@@ -124,5 +124,7 @@ def moments(whole: Measure, matrix: Floats) -> Measure:
         top_exponent_share=outside / matrix.size,
         row_dispersion=None,
         column_dispersion=None,
+        empty_rows=0.0,
+        empty_columns=0.0,
         ks=None,
     )
