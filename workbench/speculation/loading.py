@@ -86,7 +86,7 @@ def load_draft(
             found[part] = ("memory", value)
     as_eagle = outcome is not None and outcome.engine == "sglang" and algorithm != "EAGLE3"
     rows = int(facts.get("draft_vocab_size") or config.get("draft_vocab_size") or 0)
-    _share(found, facts, target, outcome is not None, rows if as_eagle else 0)
+    _share(found, facts, target, as_eagle, rows if outcome else 0)
     mapped = _target_ids(checkpoint, outcome, as_eagle, rows or _rows(found))
     if outcome is None:
         _return_head(found, len(mapped))
@@ -105,11 +105,20 @@ def canonical(key: str) -> str:
     return name
 
 
+def served_config(config: Config, engine: str | None) -> Config:
+    """Return the config as an engine reads it; None: as the trainer wrote it.
+
+    vLLM reads speculators' nested form. Others are given it flattened, in SGLang's words: layer ids to which
+    it adds one, and which would be other layers in vLLM.
+    """
+    if engine is None or config.layout != "speculators" or registry.parse(engine).name == "vllm":
+        return config
+    return Config(config.flattened(), config.source)
+
+
 def _loaded(checkpoint: Checkpoint, engine: str) -> tuple[LoadOutcome, Mapping[str, Any]]:
     """Return what an engine's loader does with the checkpoint, and the config that it reads."""
-    config = checkpoint.config
-    if config.layout == "speculators":
-        config = Config(config.flattened(), config.source)
+    config = served_config(checkpoint.config, engine)
     choice = registry.select(registry.parse(engine), config)
     version, profile = choice.profiles[-1]
     try:
@@ -229,20 +238,21 @@ def _share(
     found: dict[str, tuple[str, Tensor]],
     facts: Mapping[str, Any],
     target: Target | None,
-    engine: bool,
-    as_eagle: int,
+    as_eagle: bool,
+    rows: int,
 ) -> None:
-    """Put in what the target lends: embedding, head."""
+    """Put in what the target lends: embedding, head. An engine reads the first `rows` of that, if not all."""
     embed, head = "embed_tokens.weight", "lm_head.weight"
-    lends = facts.get("embed_from_target", False) if engine else embed not in found
-    borrows = facts.get("lm_head_from_target", False) if engine else head not in found
+    # vLLM lends what the file does not hold, as the trainer does; SGLang by rules of its own.
+    lends = facts.get("embed_from_target", embed not in found)
+    borrows = facts.get("lm_head_from_target", head not in found)
     if as_eagle:
         lends = borrows = True
     if target is not None:
         if lends:
             found[embed] = ("target", target.embedding)
         if borrows:
-            found[head] = ("target", target.head[: as_eagle or None])
+            found[head] = ("target", target.head[: rows or None])
     elif embed not in found:
         raise WorkbenchError(
             "the draft has no embedding of its own",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from workbench.speculation.driving import Driving, captured_layers, driving_of, read_ids
 from workbench.speculation.eagle3 import Draft
 from workbench.speculation.layers import Kind, Numerics
-from workbench.speculation.loading import Fill, load_draft
+from workbench.speculation.loading import Fill, load_draft, served_config
 from workbench.speculation.observed import Launch
 
 if TYPE_CHECKING:
@@ -59,9 +59,8 @@ def as_launched(
         numerics=target.numerics,
         device=device,
     )
-    config = checkpoint.config
-    flat = config.flattened() if config.layout == "speculators" and engine else config.text
-    named = read_ids(flat, trainer=engine is None or not engine.startswith("sglang"))
+    read = served_config(checkpoint.config, engine).text
+    named = read_ids(read, trainer=engine is None or not engine.startswith("sglang"))
     aux = captured_layers(engine, named, target.model_type, target.layers) if eagle3 else None
     driving = driving_of(
         engine,

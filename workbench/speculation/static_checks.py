@@ -15,7 +15,7 @@ from workbench.engines.profile import NotCovered, Refused
 from workbench.engines.simulate import simulate
 from workbench.errors import WorkbenchError, shorten
 from workbench.result import Finding
-from workbench.speculation.loading import canonical
+from workbench.speculation.loading import canonical, served_config
 from workbench.speculation.switches_weights import by_names, equal
 from workbench.speculation.trial import Trial
 
@@ -101,9 +101,7 @@ def _sizes(trial: Trial) -> Config | None:
 
 
 def _outcome(trial: Trial) -> LoadOutcome | None:
-    config = trial.checkpoint.config
-    if config.layout == "speculators":
-        config = Config(config.flattened(), config.source)
+    config = served_config(trial.checkpoint.config, trial.launch.engine)
     choice = registry.select(registry.parse(trial.launch.engine), config)
     version, profile = choice.profiles[-1]
     try:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from workbench.errors import WorkbenchError
 from workbench.speculation.driving import captured_layers, read_ids
 from workbench.speculation.eagle3 import Draft
-from workbench.speculation.loading import canonical, load_draft, wanted_shapes
+from workbench.speculation.loading import canonical, load_draft, served_config, wanted_shapes
 from workbench.speculation.measuring import State
 from workbench.speculation.texts import Texts
 from workbench.speculation.trial import Trial
@@ -117,9 +117,8 @@ def _launched(trial: Trial) -> Iterator[Entry]:
         )  # fmt: skip
     except WorkbenchError:
         return
-    config = trial.checkpoint.config
-    flat = config.flattened() if config.layout == "speculators" and engine else config.text
-    named = read_ids(flat, trainer=not (engine or "").startswith("sglang"))
+    read = served_config(trial.checkpoint.config, engine).text
+    named = read_ids(read, trainer=not (engine or "").startswith("sglang"))
     aux = captured_layers(engine, named, trial.target.model_type, trial.target.layers)
     # Under EAGLE head, embedding and map are others; the layers may have been changed by another switch.
     lent = {n: whole.tensors[n] for n in ("lm_head.weight", "embed_tokens.weight")}
