@@ -227,6 +227,61 @@ def test_an_interrupt_writes_what_there_is(server: int) -> None:
     assert "interrupted after 1 of 2 snapshots" in manifest["notes"]
 
 
+@needs_root
+def test_an_interrupt_in_the_dumps_keeps_what_proc_says_of_all(
+    server: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    each = collector.pyspy.as_completed
+
+    def after_the_first(futures: Any) -> Iterator[Any]:
+        yield next(iter(each(futures)))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(collector.pyspy, "as_completed", after_the_first)
+    monkeypatch.setattr(collector.pyspy.os, "sched_getaffinity", lambda pid: {0})
+    out = io.BytesIO()
+    done = collector.collect(out, collector.Plan(pid=server))
+    assert done.interrupted
+    assert done.snapshots == 1
+    assert 1 <= done.stacks < 3
+    with zipfile.ZipFile(out) as archive:
+        assert archive.testzip() is None
+        listed = json.loads(archive.read("snapshot-1/processes.json"))["processes"]
+        stacks = [name for name in archive.namelist() if "pyspy-" in name]
+    assert len(listed) == 3
+    assert [one["pid"] for one in listed] == sorted(one["pid"] for one in listed)
+    assert all(one["threads"] == 1 and one["wait_channel"] for one in listed)
+    assert sum(one["py"]["exit"] == 0 for one in listed) == len(stacks) == done.stacks
+
+
+@needs_root
+def test_proc_is_read_beside_the_dump_and_before_it(
+    server: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A process that is paused has other states: its own dump must not be seen in what /proc says.
+    order: list[tuple[str, int]] = []
+    facts, dump = collector.proc.facts, collector.pyspy.PySpy._dump
+
+    def noted_facts(pid: int, *given: Any, **named: Any) -> Any:
+        order.append(("facts", pid))
+        return facts(pid, *given, **named)
+
+    def noted_dump(self: Any, pid: int, native: bool) -> Any:
+        order.append(("dump", pid))
+        return dump(self, pid, native)
+
+    monkeypatch.setattr(collector.proc, "facts", noted_facts)
+    monkeypatch.setattr(collector.pyspy.PySpy, "_dump", noted_dump)
+    monkeypatch.setattr(collector.pyspy.os, "sched_getaffinity", lambda pid: {0})
+    done = collector.collect(io.BytesIO(), collector.Plan(pid=server, snapshots=1))
+    assert done.stacks == 3
+    for pid in {pid for _, pid in order}:
+        first, second = order.index(("facts", pid)), order.index(("dump", pid))
+        assert first < second
+        # With one processor, at most one other dump lies between them.
+        assert sum(what == "dump" for what, _ in order[first:second]) <= 1
+
+
 def test_attach_interrupted_cannot_tell(server: int, monkeypatch: pytest.MonkeyPatch) -> None:
     sleep = time.sleep
 

@@ -75,7 +75,7 @@ def test_other_children_have_their_roles(line: str, role: str) -> None:
 
 
 def stat(parent: int, session: int = 1) -> proc.Stat:
-    return proc.Stat("S", parent, session, 0, 0, 100, 0)
+    return proc.Stat("S", parent, session, 0, 0, 1, 100, 0)
 
 
 def world(

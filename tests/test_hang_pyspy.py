@@ -143,9 +143,10 @@ def test_a_zombie_and_a_process_that_is_gone_are_not_called_refused() -> None:
 
 def test_without_pyspy_there_are_no_stacks_and_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pyspy, "_find", lambda: None)
-    taken = PySpy().dump_all([1, 2])
-    assert [one.data for one in taken.values()] == [None, None]
-    assert taken[1].record["remedy"] == "Install it: pip install py-spy."
+    taken = PySpy().dump(os.getpid())
+    assert taken.data is None
+    assert taken.record["refusal"] == "py-spy is not installed here"
+    assert taken.record["remedy"] == "Install it: pip install py-spy."
 
 
 def test_one_that_overruns_is_killed_and_the_process_let_run_on(
@@ -207,9 +208,34 @@ def test_other_errors_are_not_tried_again(
     assert len(calls(tmp_path)) == 1
 
 
-def test_an_interrupt_keeps_what_is_there_and_ends_what_runs(
-    target: subprocess.Popen[bytes], fake: Fake, monkeypatch: pytest.MonkeyPatch
+def test_no_more_dumps_at_a_time_than_processors_and_the_rest_beside_them(
+    target: subprocess.Popen[bytes], fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(pyspy.os, "sched_getaffinity", lambda pid: {0, 1})
+    # Each says how many run, itself among them, while it runs.
+    spy = PySpy(
+        fake(f"cd {tmp_path}; touch run-$$; ls run-* | wc -l >> most; sleep 0.1; rm run-$$")
+    )
+    looking: set[int] = set()
+    most = 0
+
+    def look(number: int) -> None:
+        nonlocal most
+        looking.add(number)
+        most = max(most, len(looking))
+        assert spy.dump(target.pid).record["exit"] == 0
+        looking.remove(number)
+
+    spy.each(look, list(range(6)))
+    assert max(int(line) for line in (tmp_path / "most").read_text().split()) == 2
+    assert len(calls(tmp_path)) == 6
+    assert most == 3
+
+
+def test_an_interrupt_ends_what_runs_and_begins_no_other(
+    target: subprocess.Popen[bytes], fake: Fake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(pyspy.os, "sched_getaffinity", lambda pid: {0})
     spy = PySpy(fake("exec sleep 60"))
 
     def interrupted(futures: object) -> Iterator[object]:
@@ -219,10 +245,29 @@ def test_an_interrupt_keeps_what_is_there_and_ends_what_runs(
         yield
 
     monkeypatch.setattr(pyspy, "as_completed", interrupted)
+    taken: list[pyspy.Taken] = []
     began = time.monotonic()
-    with pytest.raises(KeyboardInterrupt) as error:
-        spy.dump_all([target.pid] * 3)
+    with pytest.raises(KeyboardInterrupt):
+        spy.each(lambda pid: taken.append(spy.dump(pid)), [target.pid] * 3)
     assert time.monotonic() - began < 20
-    assert isinstance(error.value, pyspy.Interrupted)
-    assert all(one.data is None for one in error.value.taken.values())
+    assert [one.data for one in taken] == [None] * 3
+    assert [one.record["refusal"] for one in taken].count("interrupted before it was dumped") == 2
     assert not spy._running
+
+
+def test_what_goes_wrong_in_a_look_is_raised_and_ends_the_others(
+    target: subprocess.Popen[bytes], fake: Fake
+) -> None:
+    spy = PySpy(fake("exec sleep 60"))
+    taken: list[pyspy.Taken] = []
+
+    def look(pid: int) -> None:
+        if not pid:
+            while not spy._running:
+                time.sleep(0.01)
+            raise OSError("the disk is full")
+        taken.append(spy.dump(pid))
+
+    with pytest.raises(OSError, match="full"):
+        spy.each(look, [target.pid, 0])
+    assert taken[0].record["exit"] == -signal.SIGKILL  # and not for having taken too long

@@ -100,6 +100,9 @@ class _Collector:
         self.held: list[int] = []  # descriptors of the logs
         self.no_log = ""
         self.version = ""
+        # For the case, its notes and the pseudonyms. Threads of Python would run one by one anyway, and
+        # in turns all would end late: so the first dump begins when the first process was read.
+        self.lock = threading.Lock()
         name = socket.gethostname()
         self.redact = Redactor(plan.salt or f"{_boot_id()} {name}", (name,))
         host = self.redact.host(name)
@@ -115,6 +118,9 @@ class _Collector:
 
     def run(self) -> Collected:
         """Collect, and close the case."""
+        if self.pyspy.path is None:
+            what, remedy = pyspy.ABSENT
+            self.note(f"{what}: there are no stacks. {remedy.rstrip('.')}")
         try:
             for number in range(1, self.plan.snapshots + 1):
                 if number > 1:
@@ -144,29 +150,29 @@ class _Collector:
 
     def snapshot(self, number: int, *, native: bool) -> None:
         """Take one snapshot and add it to the case."""
-        self.plan.say(f"snapshot {number}: reading /proc")
         at, processes = time.time(), proc.everyone()
         pids = self.members(processes)
         for pid in pids:
             if self.seen.get(pid) != processes[pid].started:
                 self.titles.pop(pid, None)  # a pid that is used again
             self.seen[pid] = processes[pid].started
-        records, dumped = self.facts(pids, processes)
         readings: dict[str, Any] = {}
         reader = threading.Thread(target=self.read, args=(readings,), daemon=True)
         reader.start()
-        self.plan.say(f"snapshot {number}: stacks of {len(dumped)} processes")
+        records: dict[int, dict[str, Any]] = {}
         interrupted = None
         try:
-            self.stacks(number, records, dumped, "py", native=False)
+            self.look_at_all(number, pids, processes, records)
             if native:
-                schedulers = [pid for pid in dumped if records[pid]["role"] == "scheduler"]
+                schedulers = [pid for pid, one in records.items() if one["role"] == "scheduler"]
                 self.plan.say(f"snapshot {number}: native stacks of {len(schedulers)} processes")
-                self.stacks(number, records, schedulers, "native", native=True)
+                self.pyspy.each(
+                    lambda pid: self.add_stacks(number, records[pid], native=True), schedulers
+                )
             reader.join(2 * gpus.TIMEOUT + ras.TIMEOUT + 1)
         except KeyboardInterrupt as error:
             interrupted = error
-        folder = self.case.add_snapshot(number, at, list(records.values()))
+        folder = self.case.add_snapshot(number, at, [records[pid] for pid in sorted(records)])
         self.add_readings(folder, readings)
         if not self.files:
             self.find_logs(pids, processes)
@@ -175,6 +181,35 @@ class _Collector:
         self.result.processes = len(records)
         if interrupted is not None:
             raise interrupted
+
+    def look_at_all(
+        self,
+        number: int,
+        pids: list[int],
+        processes: dict[int, proc.Stat],
+        records: dict[int, dict[str, Any]],
+    ) -> None:
+        """Add what /proc says of each process to `records`, and at that moment take its stacks.
+
+        One worker does all of this for a process, so that every processor has work from the first dump
+        to the last.
+        """
+
+        def look(pid: int) -> None:
+            with self.lock:
+                record = self.facts(pid, processes)
+            if record:  # it did not end meanwhile
+                records[pid] = record
+            if record and pid in dumped:
+                self.add_stacks(number, record, native=False)
+
+        dumped = {pid for pid in pids if self.is_dumped(pid)}
+        self.plan.say(f"snapshot {number}: {len(pids)} processes, stacks of {len(dumped)}")
+        # First those that may end in a moment (compilers); of the others those that take longest.
+        for pid in pids:
+            if pid not in dumped:
+                look(pid)
+        self.pyspy.each(look, sorted(dumped, key=lambda pid: -processes[pid].threads))
 
     def find_logs(self, pids: list[int], processes: dict[int, proc.Stat]) -> None:
         """Find the logs and hold them open: of a server that ends meanwhile, they are what remains."""
@@ -188,69 +223,52 @@ class _Collector:
             self.held.append(held)
             self.files.append(file._replace(path=f"{proc.PROC}/self/fd/{held}"))
 
-    def facts(
-        self, pids: list[int], processes: dict[int, proc.Stat]
-    ) -> tuple[dict[int, dict[str, Any]], list[int]]:
-        """Return what /proc says of each process, and which are to be dumped."""
-        records, dumped = {}, []
-        for pid in pids:
-            argv = self.titles[pid] = proc.arguments(pid) or self.titles.get(pid, [])
-            role = servers.role(pid, argv, self.roots)
-            wanted = role in servers.DUMPED
-            record = proc.facts(pid, processes, threads=wanted)
-            if not record:
-                continue  # it ended while we looked
-            record["role"] = role
-            if record["status"] == "Z" and argv:
-                record["cmd"] = " ".join(argv)  # the dead have no command line: who it was, we saw
-                record.pop("argv", None)
-            if "argv" in record:
-                record["argv"] = self.redact.arguments(record["argv"])
-                record["cmd"] = " ".join(record["argv"])[:2000] or record["cmd"]
-            if wanted:
-                record["environment"] = self.redact.environment(proc.environment(pid))
-            records[pid] = record
-            if wanted and (role != "other" or self.is_python(pid)):
-                dumped.append(pid)
-        return records, dumped
+    def facts(self, pid: int, processes: dict[int, proc.Stat]) -> dict[str, Any]:
+        """Return what /proc says of a process; nothing where it has ended."""
+        role, argv = self.role(pid), self.titles[pid]
+        wanted = role in servers.DUMPED
+        record = proc.facts(pid, processes, threads=wanted)
+        if not record:
+            return {}
+        record["role"] = role
+        if record["status"] == "Z" and argv:
+            record["cmd"] = " ".join(argv)  # the dead have no command line: who it was, we saw
+            record.pop("argv", None)
+        if "argv" in record:
+            record["argv"] = self.redact.arguments(record["argv"])
+            record["cmd"] = " ".join(record["argv"])[:2000] or record["cmd"]
+        if wanted:
+            record["environment"] = self.redact.environment(proc.environment(pid))
+        return record
 
-    def is_python(self, pid: int) -> bool:
-        """Whether a process runs the interpreter that the server runs."""
+    def role(self, pid: int) -> str:
+        """Return what a process does, and remember the name by which that is known."""
+        argv = self.titles[pid] = proc.arguments(pid) or self.titles.get(pid, [])
+        return servers.role(pid, argv, self.roots)
+
+    def is_dumped(self, pid: int) -> bool:
+        """Whether a process may have stacks that matter; of any other only what runs Python."""
+        role = self.role(pid)
+        if role != "other":
+            return role in servers.DUMPED
         return any("python" in line for line in proc.read(pid, "maps").splitlines()[:400])
 
-    def stacks(
-        self,
-        number: int,
-        records: dict[int, dict[str, Any]],
-        pids: list[int],
-        field: str,
-        *,
-        native: bool,
-    ) -> None:
-        """Dump processes and add what py-spy wrote."""
-        interrupted = None
-        try:
-            taken = self.pyspy.dump_all(pids, native=native)
-        except pyspy.Interrupted as error:
-            taken, interrupted = error.taken, error
-        name = "pyspy-native" if native else "pyspy"
-        for pid, one in taken.items():
-            records[pid][field] = one.record
-            if one.record.get("resumed"):
+    def add_stacks(self, number: int, record: dict[str, Any], *, native: bool) -> None:
+        """Dump a process, add what py-spy wrote, and say in the process's record how it went."""
+        pid = record["pid"]
+        taken = self.pyspy.dump(pid, native=native)
+        record["native" if native else "py"] = taken.record
+        with self.lock:
+            if taken.record.get("resumed"):
                 self.note(
                     f"process {pid} stayed stopped when py-spy was killed, and was let run on"
                 )
-            if one.data is not None:
-                self.case.add(f"snapshot-{number}/{name}-{pid}.json", self.without_names(one.data))
+            if taken.data is not None:
+                name = "pyspy-native" if native else "pyspy"
+                data = self.without_names(taken.data)
+                self.case.add(f"snapshot-{number}/{name}-{pid}.json", data)
                 self.result.stacks += not native
-                self.version = self.version or _version_by_frames(pid, one.data)
-        refusals = {one.record.get("refusal") for one in taken.values() if one.data is None}
-        if refusals == {"py-spy is not installed here"}:
-            self.note(
-                "py-spy is not installed here: there are no stacks. Install it: pip install py-spy"
-            )
-        if interrupted is not None:
-            raise interrupted
+                self.version = self.version or _version_by_frames(pid, taken.data)
 
     def without_names(self, dump: bytes) -> bytes:
         """Return a dump without names of people in its paths; most have none, and that is seen fast."""
@@ -305,7 +323,8 @@ class _Collector:
 
     def ask_nccl(self) -> tuple[bytes | None, str]:
         """Ask NCCL, where a rank on this host and in this network uses it."""
-        pids = [pid for pid in self.seen if "libnccl" in proc.read(pid, "maps")]
+        with self.lock:
+            pids = [pid for pid in self.seen if "libnccl" in proc.read(pid, "maps")]
         mine = proc.namespace("self", "net")
         if not pids:
             return None, ""

@@ -29,6 +29,7 @@ class Stat(NamedTuple):
     session: int
     user: int
     system: int
+    threads: int
     started: int
     exit_code: int
 
@@ -36,10 +37,16 @@ class Stat(NamedTuple):
 def read(pid: int, name: str) -> str:
     """Return a file of /proc/PID, or nothing where it is gone or not ours to read."""
     try:
-        with open(f"{PROC}/{pid}/{name}", "rb") as file:
-            return file.read().decode("utf-8", "replace")
+        file = os.open(f"{PROC}/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return ""
+    parts = []
+    with contextlib.suppress(OSError):  # it ended meanwhile
+        # Two files a thread are read, and a file object would cost as much as the kernel's answer.
+        while part := os.read(file, 1 << 16):
+            parts.append(part)
+    os.close(file)
+    return b"".join(parts).decode("utf-8", "replace")
 
 
 def stat(pid: int) -> Stat | None:
@@ -53,7 +60,7 @@ def _stat(text: str) -> Stat | None:
         # Numbered as in proc(5), less the three fields up to the state.
         return Stat(
             fields[0], int(fields[1]), int(fields[3]), int(fields[11]), int(fields[12]),
-            int(fields[19]), int(fields[49]) if len(fields) > 49 else 0,
+            int(fields[17]), int(fields[19]), int(fields[49]) if len(fields) > 49 else 0,
         )  # fmt: skip
     except (IndexError, ValueError):
         return None
@@ -209,9 +216,9 @@ def _threads(pid: int) -> dict[str, Any]:
     except OSError:
         return {}
     for task in tasks:
-        found = _stat(read(pid, f"task/{task}/stat"))
-        if found is not None:
-            states[found.state] += 1
+        state = read(pid, f"task/{task}/stat").rpartition(")")[2].strip()[:1]
+        if state:
+            states[state] += 1
             waits[read(pid, f"task/{task}/wchan").strip().strip("0") or "?"] += 1
     known = {name: count for name, count in waits.most_common(12) if name != "?"}
     return {"threads": len(tasks), "thread_states": dict(states), "thread_waits": known}

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from workbench.hang.collector import proc, refusals
 TIMEOUT = 20.0
 # A dump of a thousand deep threads has some 10 MB.
 MOST_BYTES = 256 << 20
+ABSENT = ("py-spy is not installed here", "Install it: pip install py-spy.")
 _TRIES = 4
 
 
@@ -49,33 +51,25 @@ class PySpy:
         self._running: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
         self._stopped = False
+        # More at a time would end no sooner, and pause each process for longer.
+        self._most = min(len(os.sched_getaffinity(0)), 16)
+        self._slots = threading.Semaphore(self._most)
 
-    def dump_all(self, pids: list[int], *, native: bool = False) -> dict[int, Taken]:
-        """Dump several processes, as many at a time as there are processors.
+    def each(self, look: Callable[[int], None], pids: list[int]) -> None:
+        """Call `look`, which dumps it and does what else is to be done, with each process.
 
-        More at a time would end no sooner, and pause each process for longer. Interrupted
-        (KeyboardInterrupt), it kills what runs and raises with what it has in `taken` of the error.
+        As many are dumped at a time as there are processors; one worker more does the rest meanwhile.
+        Interrupted (KeyboardInterrupt), it kills what runs; `look` is still called with the others, whose
+        dumps say that they were not begun.
         """
-        if self.path is None:
-            refusal = ("py-spy is not installed here", "Install it: pip install py-spy.")
-            return {pid: _nothing(pid, *refusal) for pid in pids}
-        taken: dict[int, Taken] = {}
-        workers = max(1, min(len(os.sched_getaffinity(0)), len(pids), 16))
-        with ThreadPoolExecutor(workers, thread_name_prefix="py-spy") as pool:
-            futures = [pool.submit(self.dump, pid, native=native) for pid in pids]
+        with ThreadPoolExecutor(self._most + 1, thread_name_prefix="py-spy") as pool:
+            futures = [pool.submit(look, pid) for pid in pids]
             try:
                 for future in as_completed(futures):
-                    one = future.result()
-                    taken[one.pid] = one
-            except KeyboardInterrupt:
+                    future.result()
+            except BaseException:
                 self.stop()
-                for future in futures:
-                    future.cancel()
-                for future in futures:
-                    if not future.cancelled():
-                        taken[future.result().pid] = future.result()
-                raise Interrupted(taken) from None
-        return taken
+                raise
 
     def dump(self, pid: int, *, native: bool = False) -> Taken:
         """Dump one process.
@@ -83,6 +77,12 @@ class PySpy:
         A stopped process is read without pausing it (``--nonblocking``), since it could not be
         paused; so is one that somebody else traces, after a few tries.
         """
+        if self.path is None:
+            return _nothing(pid, *ABSENT)
+        with self._slots:
+            return self._dump(pid, native)
+
+    def _dump(self, pid: int, native: bool) -> Taken:
         nonblocking = False
         for number in range(_TRIES):
             state = _state(pid)
@@ -125,14 +125,14 @@ class PySpy:
         record: dict[str, Any] = {"exit": None, "nonblocking": nonblocking}
         was_stopped = _state(pid) == "T"
         began = time.monotonic()
-        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        with tempfile.TemporaryFile() as out:
             try:
                 # In a session of its own: Ctrl-C on this terminal must not end it halfway.
                 process = subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,
                     stdout=out,
-                    stderr=err,
+                    stderr=subprocess.PIPE,
                     start_new_session=True,
                 )
             except OSError as error:
@@ -141,28 +141,23 @@ class PySpy:
             with self._lock:
                 self._running.add(process)
             try:
-                record["exit"] = process.wait(self.timeout)
+                # Its standard error ends with it: to wait for that is to know at once. `wait` with a
+                # time limit looks every 50 ms.
+                _, said = process.communicate(timeout=self.timeout)
+                record["exit"] = process.returncode
             except subprocess.TimeoutExpired:
                 _kill(process)
+                _, said = process.communicate()
                 record["refusal"] = f"py-spy did not end within {self.timeout:g} s and was killed"
             with self._lock:
                 self._running.discard(process)
             record["seconds"] = round(time.monotonic() - began, 3)
             if record["exit"] is None or record["exit"] < 0:
                 _resume(pid, was_stopped, record)
-            err.seek(0)
             out.seek(0)
-            record["stderr"] = err.read(2000).decode("utf-8", "replace")
+            record["stderr"] = said[:2000].decode("utf-8", "replace")
             data = out.read(MOST_BYTES) if record["exit"] == 0 else None
         return data, record
-
-
-class Interrupted(KeyboardInterrupt):
-    """The user interrupted a pass; `taken` holds the dumps that were complete."""
-
-    def __init__(self, taken: dict[int, Taken]) -> None:
-        super().__init__()
-        self.taken = taken
 
 
 def _nothing(pid: int, refusal: str, remedy: str) -> Taken:
