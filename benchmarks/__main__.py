@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks import diff, hang, hang_attach, headers, weights
+from benchmarks import diff, hang, hang_attach, headers, replay, replay_fidelity, weights
 
 if __name__ == "__main__":
     headers.main([])
@@ -14,3 +14,7 @@ if __name__ == "__main__":
     weights.main([])
     print()
     hang.main()
+    print()
+    replay.main(["--prompts", "20", "--generated", "20", "--look", "20"])
+    print()
+    replay_fidelity.main(["--prompts", "5"])
