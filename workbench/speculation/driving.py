@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from typing import Any, Literal
 
 from packaging.version import Version
 
 from workbench.engines.registry import parse
-from workbench.errors import WorkbenchError
+from workbench.errors import WorkbenchError, shown
 
 Extend = Literal["prefix", "block", "accepted"]
+MOST = 64
+"""Levels and branches of a tree: several times what anyone serves."""
 
 # The first release that does it the new way, with the place in SGLang's sources that says so. Each was read
 # in the release before, too: these are all releases there are between them.
@@ -125,6 +128,35 @@ def captured_layers(
     return tuple(k + 1 for k in ids)
 
 
+def check_shape(steps: Any, topk: Any, draft_tokens: Any) -> None:
+    """Raise where numbers describe no draft tree, or one that nobody serves.
+
+    A tree of `steps` levels has ``topk + (steps - 1) * topk ** 2`` candidates, of which ``draft_tokens - 1``
+    are taken (SGLang's `organize_draft_results`).
+    """
+    for name, value, most in (("steps", steps, MOST), ("topk", topk, MOST)):
+        if not is_whole(value) or not 1 <= value <= most:
+            raise WorkbenchError(
+                f"{name} {shown(value)} drafts nothing",
+                next_step=f"Give a whole number from 1 to {most}.",
+            )
+    if draft_tokens is None or topk == 1:
+        return  # a chain's follow from its steps
+    most = topk + (steps - 1) * topk * topk + 1
+    if not is_whole(draft_tokens) or not 2 <= draft_tokens <= most:
+        raise WorkbenchError(
+            f"draft_tokens {shown(draft_tokens)} makes no tree of {steps} steps and topk {topk}",
+            why=f"with the root it has 2 to {most:,} nodes",
+            next_step="Give the number that the server was launched with "
+            "(--speculative-num-draft-tokens).",
+        )
+
+
+def is_whole(value: Any) -> bool:
+    """Tell whether a value is a whole number, numpy's too."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
 def driving_of(
     engine: str | None,
     *,
@@ -150,10 +182,7 @@ def driving_of(
         Whether drafting and scheduling overlap, which chooses SGLang's newer worker for chains; None: as the
         version has it by itself.
     """
-    if topk < 1 or steps < 1:
-        raise WorkbenchError(
-            f"steps {steps} and topk {topk} draft nothing", next_step="Give 1 or more of each."
-        )
+    check_shape(steps, topk, draft_tokens)
     if topk == 1 or draft_tokens is None:
         draft_tokens = steps + 1
     base = Driving(steps, topk, draft_tokens, aux)

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.engines.registry import parse
 from workbench.errors import WorkbenchError, shown
+from workbench.speculation.driving import check_shape, is_whole
 
 if TYPE_CHECKING:
     from workbench.checkpoint.open import Checkpoint
 
 TRAINER = "trainer"
+_MOST_TOKENS = 1 << 15
 _DTYPES = ("bfloat16", "float16")
 
 
@@ -37,6 +39,21 @@ def check_arguments(
         raise WorkbenchError(f"a temperature of {shown(temperature)} is none")
     if engine is not None and engine != TRAINER:
         parse(engine)
+
+
+def check_sizes(steps: Any, topk: Any, draft_tokens: Any, requests: Any, new_tokens: Any) -> None:
+    """Raise where a number is none, or none that can be run."""
+    check_shape(steps, topk, draft_tokens)
+    if requests is not None and (not is_whole(requests) or requests < 1):
+        raise WorkbenchError(
+            f"{shown(requests)} requests are none",
+            next_step="Give a whole number, 1 or more; or None for all.",
+        )
+    if not is_whole(new_tokens) or not 2 <= new_tokens <= _MOST_TOKENS:
+        raise WorkbenchError(
+            f"an answer of {shown(new_tokens)} tokens has no round, or too many",
+            next_step=f"Give a whole number from 2 to {_MOST_TOKENS:,}.",
+        )
 
 
 def check_tokens(texts: Sequence[Sequence[int]], vocabulary: int) -> None:

@@ -19,6 +19,7 @@ from workbench.speculation.given import (
     TRAINER,
     check_arguments,
     check_draft,
+    check_sizes,
     check_tokens,
     dtype_of,
     folder_of,
@@ -98,6 +99,7 @@ def replay(
         Something cannot be read, does not fit, or cannot be run here.
     """
     check_arguments(target, prompts, evidence, temperature, engine)
+    check_sizes(steps, topk, draft_tokens, requests, new_tokens)
     facts = reading.read_facts(evidence) if evidence is not None else None
     given = target
     if facts is None and prompts is None and is_evidence(target):
@@ -355,8 +357,6 @@ def _static_alone(draft: Checkpoint, launch: Launch, target: Any) -> tuple[Findi
 
 
 def _some(facts: Facts | None, requests: int | None) -> Facts | None:
-    if requests is not None and requests < 1:
-        raise WorkbenchError(f"{requests} requests are none", next_step="Ask for 1 or more.")
     if facts is None or requests is None:
         return facts
     run = facts.run.some(requests) if facts.run else None

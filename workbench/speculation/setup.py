@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from workbench.errors import WorkbenchError
 from workbench.speculation.driving import Driving, captured_layers, driving_of, read_ids
 from workbench.speculation.eagle3 import Draft
 from workbench.speculation.layers import Kind, Numerics
@@ -72,7 +73,7 @@ def as_launched(
         backend=launch.backend,
         overlap=launch.overlap,
     )
-    return draft, driving
+    return _fitting(draft, driving)
 
 
 def as_trained(
@@ -88,4 +89,15 @@ def as_trained(
     draft = load_draft(checkpoint, target, numerics=target.numerics, device=device)
     named = read_ids(checkpoint.config.text, trainer=True)
     aux = captured_layers(None, named, target.model_type, target.layers)
-    return draft, driving_of(None, steps=steps, topk=topk, draft_tokens=draft_tokens, aux=aux)
+    driving = driving_of(None, steps=steps, topk=topk, draft_tokens=draft_tokens, aux=aux)
+    return _fitting(draft, driving)
+
+
+def _fitting(draft: Draft, driving: Driving) -> tuple[Draft, Driving]:
+    """Return both, once the draft has as many tokens as the tree has branches."""
+    if driving.topk > draft.vocabulary:
+        raise WorkbenchError(
+            f"topk {driving.topk} is more than the draft's vocabulary of {draft.vocabulary}",
+            next_step="Give the topk that the server was launched with (--speculative-eagle-topk).",
+        )
+    return draft, driving
