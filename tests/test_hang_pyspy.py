@@ -229,7 +229,7 @@ def test_no_more_dumps_at_a_time_than_processors_and_the_rest_beside_them(
     spy.each(look, list(range(6)))
     assert max(int(line) for line in (tmp_path / "most").read_text().split()) == 2
     assert len(calls(tmp_path)) == 6
-    assert most == 3
+    assert 2 < most <= 4
 
 
 def test_an_interrupt_ends_what_runs_and_begins_no_other(

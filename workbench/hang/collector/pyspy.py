@@ -58,11 +58,11 @@ class PySpy:
     def each(self, look: Callable[[int], None], pids: list[int]) -> None:
         """Call `look`, which dumps it and does what else is to be done, with each process.
 
-        As many are dumped at a time as there are processors; one worker more does the rest meanwhile.
+        As many are dumped at a time as there are processors; as many workers again do the rest meanwhile.
         Interrupted (KeyboardInterrupt), it kills what runs; `look` is still called with the others, whose
         dumps say that they were not begun.
         """
-        with ThreadPoolExecutor(self._most + 1, thread_name_prefix="py-spy") as pool:
+        with ThreadPoolExecutor(2 * self._most, thread_name_prefix="py-spy") as pool:
             futures = [pool.submit(look, pid) for pid in pids]
             try:
                 for future in as_completed(futures):
