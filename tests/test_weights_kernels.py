@@ -15,8 +15,8 @@ from safetensors.torch import save_file
 from workbench.checkpoint.dequantize import LogicalWeights, logical_weights
 from workbench.checkpoint.open import open_checkpoint
 from workbench.errors import WorkbenchError
+from workbench.weights import kernels, reading
 from workbench.weights import measure as measuring
-from workbench.weights import reading
 from workbench.weights.cells import UPPER, cells_of
 from workbench.weights.measure import measure
 from workbench.weights.records import QUANTILES, Measure
@@ -194,6 +194,77 @@ def test_blocks_and_pieces_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             assert found.ks == pytest.approx(want.ks, rel=1e-6)
             for field in ("min", "max", "zeros", "denormal", "exact_in_fp16", "bins"):
                 assert getattr(found, field) == getattr(want, field), field
+
+
+def sums_of(units: np.ndarray[Any, Any], kind: str, width: int) -> measuring.Tally:
+    tally = measuring.Tally(kind, width, 0, -(-units.size // width))
+    tally.take(units, 0)
+    return tally.settle()
+
+
+@pytest.mark.parametrize("width", [1, 3, 8, 31, 4095, 4096, 4097, 1 << 16, (1 << 16) + 8])
+def test_rows_and_columns_are_summed_whatever_their_length(width: int) -> None:
+    """Rows shorter and longer than a tile, four at a time or not, and a last row that is cut off."""
+    size = max(9 * width, 30_000) + width // 2
+    values = np.random.default_rng(width).standard_normal(size).astype(np.float32)
+    bits = values.view(np.uint32) & np.uint32(0xFFFF0000)
+    narrow, eight = (bits >> 16).astype(np.uint16), (bits >> 24).astype(np.uint8)
+    for units, kind, real in (
+        (narrow, "BF16", bits.view(np.float32)),
+        (values.astype(np.float16), "F16", values.astype(np.float16)),
+        (values, "F32", values),
+        (eight, "F8_E5M2", torch.tensor(eight).view(torch.float8_e5m2).float().numpy()),
+    ):
+        tally = sums_of(units, kind, width)
+        squares = real.astype(np.float64) ** 2
+        rows = np.add.reduceat(squares, np.arange(0, size, width))
+        columns = np.bincount(np.arange(size) % width, squares, width)
+        np.testing.assert_allclose(tally.rows[: len(rows)], rows, rtol=2e-5)
+        np.testing.assert_allclose(tally.columns, columns, rtol=2e-5)
+
+
+@pytest.mark.parametrize("size", [1, 7, 8, 63, 4095, 4097, 70_001])
+def test_every_code_is_counted_once(size: int) -> None:
+    """Also in runs of equal words, which are counted together, and beyond the last whole word."""
+    random = np.random.default_rng(size)
+    runs = np.repeat(random.integers(0, 1 << 16, size, np.uint16), random.integers(1, 40, size))
+    for codes in (random.integers(0, 1 << 16, size, np.uint16), runs[:size]):
+        for kind in ("BF16", "F16"):
+            units = codes.view(np.float16) if kind == "F16" else codes
+            counts = sums_of(units, kind, size).counts
+            np.testing.assert_array_equal(counts, np.bincount(codes, minlength=1 << 16))
+        eight = codes.astype(np.uint8)
+        counts = sums_of(eight, "F8_E4M3", size).counts
+        np.testing.assert_array_equal(counts, np.bincount(eight, minlength=1 << 16))
+
+
+@pytest.mark.parametrize("kind", ["BF16", "F16", "F8_E4M3", "F32"])
+def test_ten_million_equal_values_overflow_nothing(kind: str) -> None:
+    size = 10_000_001
+    made = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16, "F8_E4M3": np.uint8}
+    tally = sums_of(np.full(size, 3, made[kind]), kind, 1000)
+    assert tally.counts.max() == tally.counts.sum() == size
+
+
+def test_the_digest_is_what_it_was() -> None:
+    """Word by word in Python: other rooms, and a card, make the same of the same bytes."""
+    codes = np.random.default_rng(4).integers(0, 1 << 16, 3 * 4096 + 1204, np.uint16)
+    state, most = 77, (1 << 64) - 1
+    words = codes.view(np.uint64).tolist()
+    for first in range(0, len(words), kernels.STEP):
+        total = 0
+        for word, key in zip(
+            words[first : first + kernels.STEP], kernels.KEYS.tolist(), strict=False
+        ):
+            total += ((word ^ key) & 0xFFFFFFFF) * ((word ^ key) >> 32)
+        state = ((state ^ (total & most)) * 0x9E3779B97F4A7C15) & most
+        state ^= state >> 29
+    assert kernels.digest(codes.view(np.uint64), kernels.KEYS, np.uint64(77)) == state
+    tally = measuring.Tally("BF16", 100, 0, 140)
+    tally.take(codes, 0)
+    assert tally.settle().hashes[0] == kernels.digest(
+        codes.view(np.uint64), kernels.KEYS, np.uint64(0)
+    )
 
 
 LAWS = {

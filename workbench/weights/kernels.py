@@ -1,10 +1,15 @@
 """Compiled loops over the bytes of a tensor: one pass, no lock of Python, one core each.
 
-A block of values goes through in tiles that stay in a core's nearest cache: counted, squared along rows and
-columns, and hashed while it is there. 16-bit values are counted code by code, so that everything about single
-elements follows exactly from 65,536 counts; wider ones are counted by their upper 16 bits, and their moments
-are summed beside it. Four tables take turns in counting: with one, a run of equal values waits for its own
-last store.
+A block of values goes through in tiles that stay in a core's nearest cache: counted and hashed while one is
+there, and squared along rows and columns soon after. 16-bit values are counted code by code, so that
+everything about single elements follows exactly from 65,536 counts; 8-bit ones likewise, two at a time; wider
+ones are counted by their upper 16 bits, and their moments are summed beside it.
+
+Counting is what takes the time: a store for each value, and a processor finishes one store a cycle. So the
+rest is kept from adding to it. Memory is asked for ahead of the count, which looks too short a way ahead by
+itself. Two tables take turns, so that equal values wait less for each other's stores (more would leave the
+cache), and words that repeat are counted once a run. Four rows are squared at a time, so that the columns'
+sums are stored for one row in four.
 """
 
 from __future__ import annotations
@@ -15,18 +20,29 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
+from numba.extending import intrinsic, overload
 
 from workbench.checkpoint.compiled import kernel
 
 Array = np.ndarray[Any, Any]
 
 CODES = 1 << 16
-TABLES = 4
+TABLES = 2
+# From one table to the other. Were it a multiple of 4 KiB, a count would wait for the store to the same code
+# in the other: processors compare the lower 12 bits of addresses first.
+STRIDE = CODES + 272
 # 64-bit words that one step of the digest takes: the key stays in the nearest cache.
 STEP = 1024
-# Values a tile: 32 KiB of 16-bit codes.
-TILE = 1 << 14
+# Bytes a tile: the nearest cache also holds the tables' used places and the key.
+TILE = 8 * STEP
+# 64-bit words a line of the cache, and how many bytes ahead of the count lines are asked for.
+LINE = 8
+AHEAD = 4096
+# Sums of squares begin with the least normal float32, and `columns` should: a sum below it would cost a
+# hundred times as much, and it is far less than what a dispersion is told of (`figures`).
+LEAST = np.float32(2.0**-126)
+# Four rows are squared together where they are no more values than this, and stay in the second cache.
+NEAR = 1 << 18
 # What `pass32` sums: about the pivot d, d2, d3, d4; zeros, exact in fp16, values that are not finite, and
 # whether any lower half is in use; then least and greatest.
 SUMS = 10
@@ -45,6 +61,48 @@ def _bitcast(to: Any) -> Any:
 
 _as_float = intrinsic(_bitcast(types.float32))
 _as_bits = intrinsic(_bitcast(types.uint32))
+
+
+def _half(context: Any, code: Any) -> Any:
+    """Return an fp16 code's value. By the processor's own conversion subnormals cost nothing more."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        half = builder.bitcast(arguments[0], ir.HalfType())
+        return builder.fpext(half, ir.FloatType())
+
+    return types.float32(types.uint16), generate
+
+
+def _fuse(context: Any, x: Any, y: Any, z: Any) -> Any:
+    """Return ``x * y + z``, in one instruction where the processor has one."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        float32 = ir.FloatType()
+        shape = ir.FunctionType(float32, [float32] * 3)
+        function = builder.module.declare_intrinsic("llvm.fmuladd", [float32], shape)
+        return builder.call(function, arguments, fastmath=("reassoc", "contract", "nsz"))
+
+    return types.float32(types.float32, types.float32, types.float32), generate
+
+
+def _ask(context: Any, address: Any) -> Any:
+    """Let the cache line at an address be fetched; an address that is nobody's does no harm."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
+        number = ir.IntType(32)
+        shape = ir.FunctionType(ir.VoidType(), [place.type, number, number, number])
+        prefetch = builder.module.declare_intrinsic("llvm.prefetch", [place.type], shape)
+        to_read, second_cache, data = number(0), number(2), number(1)
+        builder.call(prefetch, [place, to_read, second_cache, data])
+        return context.get_dummy_value()
+
+    return types.void(types.uint64), generate
+
+
+_of_half: Any = intrinsic(_half)
+_fused: Any = intrinsic(_fuse)
+_ask_for: Any = intrinsic(_ask)
 
 
 def _keys() -> Array:
@@ -74,114 +132,119 @@ def digest(words: Array, keys: Array, state: Any) -> Any:
 
 
 @kernel()
-def _count16(words: Array, table: Array) -> None:
-    code, one = np.uint64(0xFFFF), np.uint32(1)
-    second, third, fourth = np.uint64(1 << 16), np.uint64(2 << 16), np.uint64(3 << 16)
-    for i in range(words.size):
-        word = words[i]
-        table[word & code] += one
-        table[((word >> np.uint64(16)) & code) + second] += one
-        table[((word >> np.uint64(32)) & code) + third] += one
-        table[(word >> np.uint64(48)) + fourth] += one
+def _add(word: Any, times: Any, wide: bool, table: Array) -> None:
+    """Count the four 16-bit codes of a word, or the upper halves of its two 32-bit values."""
+    code, other = np.uint64(0xFFFF), np.uint64(STRIDE)
+    table[(word >> np.uint64(16)) & code] += times
+    table[(word >> np.uint64(48)) + other] += times
+    if not wide:
+        table[word & code] += times
+        table[((word >> np.uint64(32)) & code) + other] += times
 
 
 @kernel()
-def _count_upper(words: Array, table: Array) -> None:
-    """Count the upper halves of 32-bit values, two a word."""
-    code, one = np.uint64(0xFFFF), np.uint32(1)
-    second, third, fourth = np.uint64(1 << 16), np.uint64(2 << 16), np.uint64(3 << 16)
-    pairs = words.size // 2
-    for i in range(pairs):
-        word, after = words[2 * i], words[2 * i + 1]
-        table[(word >> np.uint64(16)) & code] += one
-        table[(word >> np.uint64(48)) + second] += one
-        table[((after >> np.uint64(16)) & code) + third] += one
-        table[(after >> np.uint64(48)) + fourth] += one
-    if words.size % 2:
-        word = words[words.size - 1]
-        table[(word >> np.uint64(16)) & code] += one
-        table[(word >> np.uint64(48)) + second] += one
+def _count(words: Array, wide: bool, table: Array) -> None:
+    """Count the codes of a tile, those of equal words in a row at once."""
+    ahead, one = np.uint64(words.ctypes.data + AHEAD), np.uint32(1)
+    before, run = words[0], np.uint32(0)
+    lines = words.size // LINE
+    for line in range(lines):
+        _ask_for(ahead + np.uint64(8 * LINE * line))
+        for i in range(LINE):
+            word = words[np.uint64(LINE * line + i)]
+            if word == before:
+                run += one
+            else:
+                _add(before, run, wide, table)
+                before, run = word, one
+    _add(before, run, wide, table)
+    for i in range(LINE * lines, words.size):
+        _add(words[i], one, wide, table)
 
 
-@kernel()
-def _count8(words: Array, table: Array) -> None:
-    """Count 8-bit codes, eight a word; the tables are those of 16 bits, of which 256 places are used."""
-    code, one = np.uint64(0xFF), np.uint32(1)
-    second, third, fourth = np.uint64(1 << 16), np.uint64(2 << 16), np.uint64(3 << 16)
-    for i in range(words.size):
-        word = words[i]
-        table[word & code] += one
-        table[((word >> np.uint64(8)) & code) + second] += one
-        table[((word >> np.uint64(16)) & code) + third] += one
-        table[((word >> np.uint64(24)) & code) + fourth] += one
-        table[((word >> np.uint64(32)) & code)] += one
-        table[((word >> np.uint64(40)) & code) + second] += one
-        table[((word >> np.uint64(48)) & code) + third] += one
-        table[(word >> np.uint64(56)) + fourth] += one
+def _value(unit: Any, values: Array) -> Any:
+    """Return what a stored unit stands for: uint16 is bf16, int16 fp16, and uint8 a place in `values`."""
+    raise NotImplementedError  # compiled below, for each type
+
+
+@overload(_value, strict=False)
+def _value_of(unit: Any, values: Any) -> Any:
+    return {
+        types.uint16: lambda unit, values: _as_float(np.uint32(unit) << np.uint32(16)),
+        types.int16: lambda unit, values: _of_half(np.uint16(unit)),
+        types.float32: lambda unit, values: unit,
+        types.uint8: lambda unit, values: values[unit],
+    }[unit]
 
 
 @kernel(fast=True)
-def _squares_bf16(codes: Array, columns: Array) -> Any:
+def _squares(units: Array, values: Array, columns: Array) -> Any:
     """Add the squares to the columns' sums and return their own sum."""
-    total, shift = np.float32(0), np.uint32(16)
-    for j in range(codes.size):
-        x: Any = _as_float(np.uint32(codes[j]) << shift)
-        x *= x
-        total += x
-        columns[j] += x
+    total = LEAST
+    for j in range(units.size):
+        x = _value(units[j], values)
+        total = _fused(x, x, total)
+        columns[j] = _fused(x, x, columns[j])
     return total
 
 
 @kernel(fast=True)
-def _squares_fp16(codes: Array, columns: Array) -> Any:
-    total, shift = np.float32(0), np.uint32(13)
-    for j in range(codes.size):
-        # The exponent is 112 too small, and multiplying puts that right for subnormal values as well.
-        x = _as_float((np.uint32(codes[j]) & np.uint32(0x7FFF)) << shift) * np.float32(2.0**112)
-        x *= x
-        total += x
-        columns[j] += x
-    return total
-
-
-@kernel(fast=True)
-def _squares_fp8(codes: Array, columns: Array, squares: Array) -> Any:
-    total = np.float32(0)
-    for j in range(codes.size):
-        x = squares[codes[j]]
-        total += x
-        columns[j] += x
-    return total
-
-
-@kernel(fast=True)
-def _squares_fp32(values: Array, columns: Array) -> Any:
-    total = np.float32(0)
-    for j in range(values.size):
-        x = values[j] * values[j]
-        total += x
-        columns[j] += x
-    return total
+def _squares_of_four(units: Array, values: Array, columns: Array, rows: Array) -> None:
+    """Do that for four rows in a row."""
+    width = columns.size
+    first, second = units[:width], units[width : 2 * width]
+    third, fourth = units[2 * width : 3 * width], units[3 * width :]
+    a = b = c = d = LEAST
+    for j in range(width):
+        w, x = _value(first[j], values), _value(second[j], values)
+        y, z = _value(third[j], values), _value(fourth[j], values)
+        a, b, c, d = _fused(w, w, a), _fused(x, x, b), _fused(y, y, c), _fused(z, z, d)
+        columns[j] = _fused(w, w, _fused(x, x, _fused(y, y, _fused(z, z, columns[j]))))
+    rows[0] += a
+    rows[1] += b
+    rows[2] += c
+    rows[3] += d
 
 
 @kernel()
-def pass16(
-    codes: Array, half: bool, at: int, width: int, table: Array, rows: Array, columns: Array, keys: Array,
-    state: Any,
+def _norms(
+    units: Array, values: Array, done: int, end: int, at: int, width: int, rows: Array, columns: Array
+) -> int:  # fmt: skip
+    """Square what has come of a block, and return up to where: four rows wait until they are whole."""
+    four = 4 * width
+    while width and done < end:
+        row, column = divmod(at + done, width)
+        if column == 0 and four <= NEAR and done + four <= units.size:
+            if done + four > end:
+                break
+            _squares_of_four(units[done : done + four], values, columns, rows[row : row + 4])
+            done += four
+        else:
+            stop = min(end, done + width - column)
+            sums = columns[column : column + stop - done]
+            rows[row] += _squares(units[done:stop], values, sums)
+            done = stop
+    return done
+
+
+@kernel()
+def pass_codes(
+    codes: Array, values: Array, at: int, width: int, table: Array, rows: Array, columns: Array,
+    keys: Array, state: Any,
 ) -> Any:  # fmt: skip
-    """Take a block of 16-bit codes.
+    """Take a block of 8- or 16-bit codes.
 
     Parameters
     ----------
     codes
-        uint16, contiguous; a multiple of four, so that they are 64-bit words too.
-    half
-        Whether they are fp16 (else bf16).
+        Contiguous and whole 64-bit words: uint16 for bf16, int16 for fp16, uint8 for what is narrower.
+    values
+        float32, of each 8-bit code.
     at, width
         Where in a matrix of `width` columns the block begins, counted along its values from the row that
         ``rows[0]`` stands for; `width` 0: no sums of rows and columns.
     table
-        uint32, four tables of counts.
+        uint32, the tables of counts: of codes of 16 bits, so of pairs of 8-bit ones.
     rows, columns
         float64 and float32: sums of squares, added to.
     keys, state
@@ -192,39 +255,13 @@ def pass16(
     int
         The digest's new state.
     """
-    for first in range(0, codes.size, TILE):
-        tile = codes[first : first + TILE]
-        words = tile.view(np.uint64)
-        _count16(words, table)
+    tile, done = TILE // codes.itemsize, 0
+    for first in range(0, codes.size, tile):
+        words = codes[first : first + tile].view(np.uint64)
+        _count(words, False, table)
         state = digest(words, keys, state)
-        done = 0
-        while width and done < tile.size:
-            row, column = divmod(at + first + done, width)
-            stop = min(tile.size, done + width - column)
-            part, sums = tile[done:stop], columns[column : column + stop - done]
-            rows[row] += _squares_fp16(part, sums) if half else _squares_bf16(part, sums)
-            done = stop
-    return state
-
-
-@kernel()
-def pass8(
-    codes: Array, squares: Array, at: int, width: int, table: Array, rows: Array, columns: Array,
-    keys: Array, state: Any,
-) -> Any:  # fmt: skip
-    """Take a block of 8-bit codes, whose squares are ``squares[code]``; else as `pass16`."""
-    for first in range(0, codes.size, TILE):
-        tile = codes[first : first + TILE]
-        words = tile.view(np.uint64)
-        _count8(words, table)
-        state = digest(words, keys, state)
-        done = 0
-        while width and done < tile.size:
-            row, column = divmod(at + first + done, width)
-            stop = min(tile.size, done + width - column)
-            part, sums = tile[done:stop], columns[column : column + stop - done]
-            rows[row] += _squares_fp8(part, sums, squares)
-            done = stop
+        end = min(first + tile, codes.size)
+        done = _norms(codes, values, done, end, at, width, rows, columns)
     return state
 
 
@@ -310,12 +347,13 @@ def pass32(
     sums
         float64, `SUMS` of them, added to; ``sums[8:]`` begin as +Inf and -Inf.
 
-    The others are those of `pass16`.
+    The others are those of `pass_codes`.
     """
-    for first in range(0, values.size, TILE // 2):
-        tile = values[first : first + TILE // 2]
+    done = 0
+    for first in range(0, values.size, TILE // 4):
+        tile = values[first : first + TILE // 4]
         words = tile.view(np.uint64)
-        _count_upper(words, table)
+        _count(words, True, table)
         state = digest(words, keys, state)
         largest, joined, zeros, exact = _bits(tile)
         sums[4] += zeros
@@ -333,13 +371,8 @@ def pass32(
             sums[9] = max(sums[9], _of_key(greatest))
         else:
             _some_finite(tile, pivot, sums)
-        done = 0
-        while width and done < tile.size:
-            row, column = divmod(at + first + done, width)
-            stop = min(tile.size, done + width - column)
-            part, square = tile[done:stop], columns[column : column + stop - done]
-            rows[row] += _squares_fp32(part, square)
-            done = stop
+        end = first + tile.size
+        done = _norms(values, values, done, end, at, width, rows, columns)
     return state
 
 
@@ -364,9 +397,9 @@ def pass64(values: Array, pivot: float, sums: Array) -> None:
 
 @kernel()
 def settle(table: Array, counts: Array) -> None:
-    """Add the four tables to 64-bit counts and clear them."""
+    """Add the tables to 64-bit counts and clear them."""
     for code in range(CODES):
-        for at in range(code, TABLES * CODES, CODES):
+        for at in range(code, TABLES * STRIDE, STRIDE):
             if table[at]:
                 counts[code] += table[at]
                 table[at] = np.uint32(0)

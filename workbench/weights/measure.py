@@ -26,10 +26,11 @@ class _Scratch(threading.local):
     """What a thread works in: the tables of counts."""
 
     def __init__(self) -> None:
-        self.table = np.zeros(kernels.TABLES * kernels.CODES, np.uint32)
+        self.table = np.zeros(kernels.TABLES * kernels.STRIDE, np.uint32)
 
 
 _SCRATCH = _Scratch()
+_NO_VALUES = np.empty(0, np.float32)
 
 
 class Tally:
@@ -50,7 +51,7 @@ class Tally:
         self.hashes: dict[int, int] = {}
         self.keep = keep and not self.counted
         self.kept: dict[int, Array] = {}  # the values themselves where they are few
-        self._columns32 = np.zeros(width or 1, np.float32)
+        self._columns32 = np.full(width or 1, kernels.LEAST)
 
     @property
     def counted(self) -> bool:
@@ -75,7 +76,7 @@ class Tally:
             self._take_others(units, at)
         if self.width:
             self.columns += self._columns32
-            self._columns32[:] = 0
+            self._columns32[:] = kernels.LEAST
 
     def _whole(self, units: Array) -> tuple[Array, Array]:
         """Return the part that is whole 64-bit words, and the rest."""
@@ -109,11 +110,12 @@ class Tally:
         table = _SCRATCH.table
         place = at - self.first_row * width
         rest = (place, width, table, self.rows, self._columns32, kernels.KEYS, state)
+        values = _NO_VALUES
         if codes.itemsize == 1:
-            with np.errstate(over="ignore", invalid="ignore"):
-                squares = np.square(table_of(self.kind))
-            return kernels.pass8(codes, squares, *rest)
-        return kernels.pass16(codes, self.kind == "F16", *rest)
+            values = table_of(self.kind).astype(np.float32)
+        elif self.kind == "F16":
+            codes = codes.view(np.int16)
+        return kernels.pass_codes(codes, values, *rest)
 
     def _squares(self, values: Array, at: int) -> None:
         """Add the squares of a few values."""
@@ -178,7 +180,13 @@ class Tally:
 
     def settle(self) -> Tally:
         """Move the thread's counts to this tally, once its blocks are taken."""
-        kernels.settle(_SCRATCH.table, self.counts)
+        if self.kind.startswith("F8"):
+            pairs = np.zeros(kernels.CODES, np.int64)
+            kernels.settle(_SCRATCH.table, pairs)
+            square = pairs.reshape(256, 256)
+            self.counts[:256] += square.sum(0) + square.sum(1)
+        else:
+            kernels.settle(_SCRATCH.table, self.counts)
         return self
 
     def add(self, other: Tally) -> None:
