@@ -37,6 +37,7 @@ from workbench.result import load
 from workbench.speculation import ablate as bench
 from workbench.speculation.ablate import ablate
 from workbench.speculation.ablations import Ablations
+from workbench.speculation.comparable import comparable
 from workbench.speculation.expected import Expected
 from workbench.speculation.measuring import measure, summed, walked
 from workbench.speculation.observed import read_run
@@ -366,6 +367,7 @@ def test_without_a_script_the_changes_are_a_table(broken):
         f"{low:.0%} to {high:.0%}",
     ]
     assert "as served" in cells
+    assert f"Expected: {result.expected.accept_length:.2f} tokens" in page
     assert result.idle[0] in page
     evil = dataclasses.replace(lift, switches=("<img src=x onerror=y>",))
     hostile = dataclasses.replace(result, lifts=(evil,), pairs=(evil,))
@@ -457,7 +459,7 @@ def test_a_tree_is_held_against_a_trainers_chain_as_a_chain(broken):
     trial = broken[0]
     served = trial.driving.replaced(topk=4, draft_tokens=9)
     promised = Expected.of_training(evidence.METRICS, 2)
-    changed, notes = bench.comparable(trial.replaced(driving=served, expected=promised))
+    changed, notes = comparable(trial.replaced(driving=served, expected=promised))
     assert (changed.driving.topk, changed.driving.steps, changed.driving.draft_tokens) == (1, 2, 3)
     assert len(notes) == 2
 
@@ -465,11 +467,11 @@ def test_a_tree_is_held_against_a_trainers_chain_as_a_chain(broken):
 def test_a_tree_is_no_expectation_of_a_chain(broken):
     run = read_run(INCIDENT / "runs" / "sglang-0.5.14" / "speculators-tree")
     trial = broken[0].replaced(expected=Expected.of_run(run))
-    changed, notes = bench.comparable(trial)
+    changed, notes = comparable(trial)
     assert changed.expected is None
     assert "width 4" in notes[0]
     tree = trial.replaced(driving=trial.driving.replaced(topk=4))
-    assert bench.comparable(tree) == (tree, [])
+    assert comparable(tree) == (tree, [])
 
 
 def test_recorded_features_without_their_target_are_ablated(broken):

@@ -151,8 +151,9 @@ def _preview(result: Ablations) -> list[dict[str, Any]]:
         "One change at a time",
         served + [_preview_row(result, lift) for lift in result.lifts[:_SHOWN]],
     )
-    left = len(result.lifts) - _SHOWN
+    left, expected = len(result.lifts) - _SHOWN, result.expected
     said = [
+        *([f"Expected: {expected.accept_length:.2f} tokens a round."] if expected else []),
         *([f"… and {lines.plural(left, 'more change')}, none better."] if left > 0 else []),
         *([f"Without effect here: {', '.join(result.idle)}."] if result.idle else []),
     ]
