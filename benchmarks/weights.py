@@ -26,6 +26,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np  # noqa: E402
 
 from workbench.checkpoint.compiled import kernel  # noqa: E402
+from workbench.weights import kernels  # noqa: E402
 from workbench.weights.figures import figures  # noqa: E402
 from workbench.weights.measure import Tally  # noqa: E402
 from workbench.weights.reading import BLOCK  # noqa: E402
@@ -114,6 +115,42 @@ def in_memory(mib: int, repeats: int) -> dict[str, Any]:
     return result
 
 
+@kernel()
+def count_all(words: Array, table: Array) -> None:
+    """Count tile by tile, as the pass does."""
+    for first in range(0, words.size, kernels.STEP):
+        kernels._count(words[first : first + kernels.STEP], False, table)
+
+
+@kernel()
+def square_all(codes: Array, none: Array, columns: Array, rows: Array) -> None:
+    """Square four rows at a time, as the pass does."""
+    four = 4 * columns.size
+    for first in range(0, codes.size, four):
+        kernels._squares_of_four(codes[first : first + four], none, columns, rows)
+
+
+def parts(repeats: int) -> dict[str, float]:
+    """Return GB/s of each part of the pass alone and of all of it, over 1 MiB of BF16 in the cache."""
+    codes = buffers(1)["BF16, normal"][1]
+    words, none = codes.view(np.uint64), np.empty(0, np.float32)
+    table = np.zeros(kernels.TABLES * kernels.STRIDE, np.uint32)
+    columns, rows = np.full(SIDE, kernels.LEAST), np.zeros(codes.size // SIDE + 9)
+    zero, keys = np.uint64(0), kernels.KEYS
+    jobs: dict[str, Callable[[], Any]] = {
+        "counting": lambda: count_all(words, table),
+        "squares": lambda: square_all(codes, none, columns, rows),
+        "digest": lambda: kernels.digest(words, keys, zero),
+        "all": lambda: kernels.pass_codes(codes, none, 0, SIDE, table, rows, columns, keys, zero),
+    }
+    found = {}
+    for name, job in jobs.items():
+        job()
+        _, cpu = best(lambda run=job: [run() for _ in range(16)], repeats)
+        found[f"{name}, GB/s"] = 16 * codes.nbytes / 1e9 / cpu
+    return found
+
+
 def naive(codes: Array, ours: dict[str, float], repeats: int) -> dict[str, float]:
     """Measure what one writes first: each statistic by a call on the whole tensor as float32."""
     import torch
@@ -182,7 +219,7 @@ def scaling(mib: int, repeats: int) -> dict[str, float]:
 
 
 def write(folder: Path, mib: int, side: int = 4096) -> Path:
-    """Write a checkpoint of square bfloat16 matrices: all but one with the tails that training gives."""
+    """Write a checkpoint of normal bfloat16 matrices: all but one with rows and columns of unequal norms."""
     import torch
     from safetensors.torch import save_file
 
@@ -342,6 +379,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(json.dumps({name: found}, indent=1, default=float), flush=True)
 
     tell("memory, one core", in_memory(options.mib, options.repeats))
+    tell("parts, 1 MiB", parts(options.repeats))
     tell("two cores", scaling(options.mib, options.repeats))
     with tempfile.TemporaryDirectory(prefix="weights-") as folder:
         path = write(Path(folder), options.disk)
