@@ -254,3 +254,12 @@ def test_clear_is_paired():
 def test_a_verdict_survives_its_file():
     verdict = judge(scene(tried(HEALTHY, "layer"), tried(BROKEN, "order"), hints=[hint("layer")]))
     assert Verdict.from_dict(verdict.to_dict()) == verdict
+
+
+def test_a_replay_that_loses_nothing_does_not_clear_an_engine_that_did():
+    told = {"observed": 1.0, "agreement": 0.4, "replayed": 2.4, "unknown": ("k_proj",)}
+    verdict = judge(scene(tried(HEALTHY, "layer", served=HEALTHY), served=HEALTHY, **told))
+    assert verdict.state == "not_reproduced"
+    assert verdict.ok is None
+    # Memory that nobody knows explains why a replay that does lose is not the same.
+    assert judge(scene(tried(HEALTHY, "layer"), **told)).state == "found"

@@ -13,7 +13,7 @@ import workbench
 from workbench.errors import WorkbenchError
 from workbench.result import Finding
 from workbench.speculation.expected import Expected
-from workbench.speculation.judging import FEW, Seen, judge
+from workbench.speculation.judging import FEW, Proof, Seen, judge
 from workbench.speculation.kept import MOST_CELLS
 from workbench.speculation.observed import Launch
 from workbench.speculation.result import Agreement, Replay
@@ -185,6 +185,10 @@ ERROR = Finding("key-dropped", "error", "ten keys are dropped", changes_output=T
 HARMLESS = Finding("dtype", "error", "a name is odd", changes_output=False)
 WANTED = Expected(2.5, (0.7, 0.5, 0.3))
 LOOPS = Texts((0.1, 0.1, 0.1), (0, 1), 2, "2 of 2 answers repeat themselves", None)
+UNDONE = Proof(True, (ERROR.title,), "the keys renamed", 2.4)
+IN_VAIN = Proof(False, (ERROR.title,), "the keys renamed", 1.1)
+LOG = Logged(30, 1.0, 0.2, 1.0, 1.0, 1.0)
+LIKE = Logged(30, 2.5, 0.5, 2.2, 2.8, 2.3, 0.1)
 NONE, SOME, GOOD = Tally((400,)), Tally((200, 100, 100)), Tally((100, 100, 100, 100))
 
 
@@ -204,9 +208,11 @@ def seen(tally: Tally | None, **changes: Any) -> Seen:
         (seen(NONE), None),
         (seen(NONE, static=(HARMLESS,)), None),
         (seen(SOME, static=(ERROR,)), None),
-        # Low, with and without a cause.
-        (seen(NONE, static=(ERROR,)), False),
-        (seen(SOME, expected=WANTED, static=(ERROR,)), False),
+        # Low, with and without something that is wrong; the cause it is only where undoing it helps.
+        (seen(NONE, static=(ERROR,), proof=UNDONE), False),
+        (seen(SOME, expected=WANTED, static=(ERROR,), proof=UNDONE), False),
+        (seen(NONE, static=(ERROR,)), None),
+        (seen(SOME, expected=WANTED, static=(ERROR,), proof=IN_VAIN), None),
         (seen(SOME, expected=WANTED), None),
         # A broken contract with good acceptance: cannot tell what it costs.
         (seen(GOOD, expected=WANTED, static=(ERROR,)), None),
@@ -216,11 +222,32 @@ def seen(tally: Tally | None, **changes: Any) -> Seen:
         (seen(Tally((FEW - 1,)), static=(ERROR,)), None),
         (seen(Tally((9, 9, 9)), expected=WANTED, static=(ERROR,)), None),
         # A real engine's rounds go before the replay's.
-        (seen(GOOD, observed=NONE, real=True, static=(ERROR,)), False),
+        (seen(GOOD, observed=NONE, real=True, static=(ERROR,), proof=UNDONE), False),
         (seen(GOOD, observed=NONE, real=True, expected=WANTED), None),
         (seen(None, observed=GOOD, expected=WANTED), True),
-        (seen(None, logged=Logged(30, 1.0, 0.2, 1.0, 1.0), static=(ERROR,)), False),
+        (seen(None, logged=LOG, static=(ERROR,), proof=Proof(True, (ERROR.title,))), False),
+        (seen(None, logged=LOG, static=(ERROR,)), None),
         (seen(None), None),
+        # A log: enough lines, none of them far below the others.
+        (seen(None, logged=LIKE, expected=WANTED), True),
+        (seen(None, logged=dataclasses.replace(LIKE, lines=1), expected=WANTED), None),
+        (seen(None, logged=dataclasses.replace(LIKE, tenth=1.0), expected=WANTED), None),
+        # Counts that cannot be, or that contradict each other.
+        (seen(None, logged=LIKE, expected=WANTED, deepest=1), None),
+        (seen(None, observed=GOOD, expected=WANTED, deepest=2), None),
+        (seen(None, observed=GOOD, expected=WANTED, deepest=3), True),
+        (seen(GOOD, expected=WANTED, contradictions=("the log says otherwise",)), None),
+        # An expectation of fewer positions is held against those; a chain's not against a tree's.
+        (seen(GOOD, expected=Expected(1.7, (0.7,))), True),
+        (seen(Tally((200, 0, 100, 100)), expected=Expected(1.7, (0.7,))), None),
+        (seen(GOOD, expected=dataclasses.replace(WANTED, topk=1), topk=4), None),
+        # What was replayed is not what ran.
+        (
+            seen(
+                GOOD, observed=GOOD, real=True, expected=WANTED, agreement=Agreement(400, 200, 200)
+            ),
+            None,
+        ),
     ],
 )
 def test_the_verdict(case: Seen, ok: bool | None) -> None:
@@ -236,7 +263,12 @@ FAITHFUL, OTHER = Agreement(400, 396, 390), Agreement(400, 200, 200)
 def test_an_expectation_from_every_place_is_compared_with_every_place() -> None:
     low_rounds = seen(SOME, observed=SOME, real=True, expected=PLACES, agreement=FAITHFUL)
     assert judge(dataclasses.replace(low_rounds, alike=2.4)).ok is True
-    assert judge(dataclasses.replace(low_rounds, alike=1.4, static=(ERROR,))).ok is False
+    low = dataclasses.replace(low_rounds, alike=1.4, static=(ERROR,), proof=UNDONE)
+    assert judge(low).ok is False
+    assert "A cause is known: ten keys are dropped: with the keys renamed" in judge(low).summary
+    vain = judge(dataclasses.replace(low, proof=IN_VAIN))
+    assert vain.ok is None
+    assert "Known to be wrong: ten keys are dropped. But with the keys renamed" in vain.summary
 
 
 def test_a_replay_that_is_not_what_ran_cannot_clear_the_engine() -> None:
@@ -247,7 +279,9 @@ def test_a_replay_that_is_not_what_ran_cannot_clear_the_engine() -> None:
 
 
 def test_unwritten_memory_is_a_cause_and_its_range_is_told() -> None:
-    case = seen(NONE, filled=("fc.weight",), fills={"zero": 1.0, "random": 1.02, "nan": 1.0})
+    case = seen(
+        NONE, filled=("fc.weight",), fills={"zero": 1.0, "random": 1.02, "nan": 1.0}, proof=UNDONE
+    )
     judged = judge(case)
     assert judged.ok is False
     (found,) = (f for f in judged.findings if f.code == "unwritten-memory")

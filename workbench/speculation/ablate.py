@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from workbench.speculation.ablations import Ablations
-from workbench.speculation.causes import ENOUGH, Scene, Tried, judge, needs_pairs
-from workbench.speculation.lifts import Reference
+from workbench.speculation.causes import ENOUGH, Scene, Tried, Verdict, judge, needs_pairs
+from workbench.speculation.comparable import comparable
+from workbench.speculation.lifts import Lift, Reference
 from workbench.speculation.measuring import Measured, State, measure
 from workbench.speculation.static_checks import Hint, check
 from workbench.speculation.switches import Switch, base, catalogue, turned
@@ -19,6 +20,7 @@ from workbench.speculation.trial import Trial
 FIRST_LOOK = 32  # requests that every switch is tried on
 _PAIR_LOOK = 8  # requests that pairs are tried on
 _CLOSER = 5  # switches of different facts that are then tried on all requests
+_UNDONE_LOOK = 24  # requests that known faults are undone on
 _FIRSTS = 5  # switches that a second one is tried beside
 
 
@@ -44,10 +46,22 @@ def ablate(trial: Trial, *, pairs: bool = True, requests: int = FIRST_LOOK) -> A
     return _Bench(trial, requests).run(pairs)
 
 
-class _Bench:
-    """One run of all ablations."""
+def undone(trial: Trial, requests: int = _UNDONE_LOOK) -> tuple[Verdict, tuple[Lift, ...]]:
+    """Undo only what static checks suspect, on a few requests, and say whether that is the cause.
 
-    def __init__(self, trial: Trial, requests: int) -> None:
+    What is broken for certain need not be what costs the acceptance: only undoing it tells.
+    """
+    some = trial.some(_spread(len(trial.trace), requests))
+    facts = frozenset(hint.fact for hint in check(trial) if hint.fact)
+    found = _Bench(some, requests, facts).run(pairs=True)
+    return found.verdict, (*found.lifts, *found.pairs)
+
+
+class _Bench:
+    """One run of all ablations, or of those of some facts."""
+
+    def __init__(self, trial: Trial, requests: int, facts: frozenset[str] | None = None) -> None:
+        self.facts = facts
         self.texts = look(trial.trace)
         kept = self.texts.kept
         whole = not self.texts.looping or self.texts.refused or not kept
@@ -84,7 +98,10 @@ class _Bench:
     def _of(self, trial: Trial) -> list[Switch]:
         """Return the switches for a trial; those of other targets and texts hold traces of its requests."""
         if id(trial) not in self._switches:
-            self._switches[id(trial)] = catalogue(trial, self.texts)
+            found = catalogue(trial, self.texts)
+            if self.facts is not None:
+                found = [switch for switch in found if switch.fact in self.facts]
+            self._switches[id(trial)] = found
         return self._switches[id(trial)]
 
     def _look(self, whole: Reference) -> None:
@@ -203,30 +220,6 @@ class _Bench:
             scene, judge(scene), start, counted=self.counted, idle=tuple(self.idle),
             source=self.trial.checkpoint.source, engine=self.trial.launch.engine, notes=tuple(notes),
         )  # fmt: skip
-
-
-def comparable(trial: Trial) -> tuple[Trial, list[str]]:
-    """Return a trial whose acceptance can be held against what is expected, and what was changed for it.
-
-    Trainers count chains, of as many drafts as their metrics have; a tree accepts more of the same draft.
-    """
-    expected, driving = trial.expected, trial.driving
-    if expected is None:
-        return trial, []
-    notes = []
-    if expected.topk > 1 and expected.topk != driving.topk:
-        said = (
-            f"{expected.source} is of trees of width {expected.topk}: not comparable, so left out"
-        )
-        return trial.replaced(expected=None), [said]
-    if expected.topk == 1 < driving.topk:
-        notes.append("replayed as a chain, which is what the expectation is of")
-        driving = driving.replaced(topk=1, draft_tokens=driving.steps + 1)
-    known = len(expected.per_position)
-    if expected.topk == 1 and 0 < known < driving.steps:
-        notes.append(f"replayed with {known} drafts a round: of more the expectation does not tell")
-        driving = driving.replaced(steps=known, draft_tokens=known + 1)
-    return (trial.replaced(driving=driving) if notes else trial), notes
 
 
 def _spread(count: int, wanted: int) -> list[int]:

@@ -13,8 +13,18 @@ from workbench.errors import WorkbenchError
 from workbench.result import Finding
 from workbench.speculation.asking import Words
 from workbench.speculation.beside import beside
+from workbench.speculation.comparable import comparable
 from workbench.speculation.facts import Facts
-from workbench.speculation.judging import NEAR, Judged, Seen, judge
+from workbench.speculation.judging import (
+    HARDLY,
+    NEAR,
+    Judged,
+    Proof,
+    Seen,
+    contradicting,
+    judge,
+    suspects,
+)
 from workbench.speculation.kept import Asked, Kept
 from workbench.speculation.loading import FILLS
 from workbench.speculation.measuring import State, measure
@@ -60,7 +70,7 @@ def build(
         )
     launch, driving = trial.launch, trial.driving
     own = Tally.of(replayed.accepted.tolist())
-    observed = _observed(trial, facts)
+    observed, contradictions = _observed(trial, facts)
     fills = _fills(trial)
     texts = look(trial.trace)
     agreement = _agreement(replayed) if trial.emitted is not None else None
@@ -79,7 +89,12 @@ def build(
         launch=launch,
         real=trial.emitted is not None,
         alike=_as_expected(trial),
+        topk=driving.topk,
+        deepest=launch.steps if facts is not None and facts.launch is not None else None,
+        contradictions=contradictions,
     )
+    if suspects(seen):
+        seen = dataclasses.replace(seen, proof=_proof(trial, seen.length or 1.0))
     judged: Judged = judge(seen)
     return Replay(
         target=target,
@@ -120,18 +135,63 @@ def course_of(replayed: Replayed, *, known: bool) -> tuple[tuple[float, float | 
     )
 
 
-def _observed(trial: Trial, facts: Facts | None) -> Tally | None:
-    """Count the engine's rounds: its own histograms where every request has one, else what was emitted."""
+def _observed(trial: Trial, facts: Facts | None) -> tuple[Tally | None, tuple[str, ...]]:
+    """Count the engine's rounds: its own histograms where every request has one, else what was emitted.
+
+    Beside it stands what contradicts: a histogram of other answers, a log of another run.
+    """
+    said: list[str] = []
+    emitted = None
+    if trial.emitted is not None:
+        emitted = Tally.of(n - 1 for request in trial.emitted for n in request)
+    counted = _histograms(trial, facts)
+    if counted is not None and emitted is not None and facts is not None and facts.run is not None:
+        tokens, streamed = counted.accepted + counted.rounds, emitted.accepted + emitted.rounds
+        # A length that a request stops at cuts its last round.
+        cut = (trial.driving.steps + 1) * len(facts.run.requests)
+        if not streamed <= tokens <= streamed + cut:
+            said.append(
+                f"the answers' histograms count {tokens:,} tokens, and {streamed:,} were answered"
+            )
+            counted = None
+    found = counted or emitted or (facts.tally if facts else None)
+    return found, (*said, *contradicting(found, facts.logged if facts else None))
+
+
+def _histograms(trial: Trial, facts: Facts | None) -> Tally | None:
     requests = facts.run.requests if facts and facts.run else ()
-    if requests and len(requests) == len(trial.trace) and all(r.histogram for r in requests):
-        total = [0] * max(len(r.histogram) for r in requests)
-        for request in requests:
-            for accepted, rounds in enumerate(request.histogram):
-                total[accepted] += rounds
-        return Tally(tuple(total))
-    if trial.emitted is None:
-        return facts.tally if facts else None
-    return Tally.of(n - 1 for request in trial.emitted for n in request)
+    if not requests or len(requests) != len(trial.trace):
+        return None
+    if not all(r.histogram for r in requests):
+        return None
+    total = [0] * max(len(r.histogram) for r in requests)
+    for request in requests:
+        for accepted, rounds in enumerate(request.histogram):
+            total[accepted] += rounds
+    return Tally(tuple(total))
+
+
+def _proof(trial: Trial, length: float) -> Proof:
+    """Undo what is known to be wrong, and say what comes of it."""
+    from workbench.speculation.ablate import undone
+    from workbench.speculation.static_checks import check, sufficient
+
+    hints = check(trial)
+    whole = sufficient(hints)
+    verdict, lifts = undone(trial)
+    chosen = [one for one in lifts if set(one.switches) == set(verdict.switches)]
+    best = max(chosen or lifts, key=lambda one: one.accept_length, default=None)
+    proved = verdict.ok is False
+    if verdict.state == "no_expectation" and best is not None:
+        # Nobody knows how much there should be; but from hardly any to some is an effect, and no chance.
+        proved = best.accept_length - 1 > 3 * HARDLY and best.lift_interval[0] > HARDLY
+    facts = set(verdict.facts) or set(best.facts if best is not None else ())
+    said = tuple(h.finding.title.rstrip(".") for h in hints if h.fact in facts)
+    if not proved and whole and length - 1 < HARDLY:
+        return Proof(True, whole)
+    if best is None or verdict.state == "named":
+        return Proof(proved, said)
+    return Proof(proved, said, best.words, best.accept_length)
 
 
 def _as_expected(trial: Trial) -> float | None:
@@ -141,7 +201,7 @@ def _as_expected(trial: Trial) -> float | None:
     """
     if trial.expected is None or trial.expected.counted != "places":
         return None
-    some = trial.some(range(min(_PLACES, len(trial.trace))))
+    some, _ = comparable(trial.some(range(min(_PLACES, len(trial.trace)))))
     steps = some.driving.steps
     chain = some.driving.replaced(topk=1, draft_tokens=steps + 1)
     found = measure(State(some.draft, chain, some.trace), "places").accept_length

@@ -169,7 +169,9 @@ def _without_search(scene: Scene) -> Verdict | None:
             next_step="Record other prompts, or longer ones, at temperature 0.",
         )  # fmt: skip
     differs = scene.agreement is not None and scene.agreement < _AGREES
-    if differs and not scene.unknown and scene.observed is not None:
+    # Memory that nobody knows may differ; a replay of it that loses nothing is not what ran.
+    known = not scene.unknown or (scene.reference.expected is not None and not lost(scene.reference))
+    if differs and known and scene.observed is not None:
         return Verdict(
             "not_reproduced",
             f"Cannot tell: replayed as launched, the files accept {scene.replayed or 0:.2f} tokens a "

@@ -2,21 +2,24 @@
 
 The rules, in this order:
 
-1. Texts that repeat themselves are no evidence: cannot tell.
+1. Texts that repeat themselves are no evidence, nor are counts that contradict each other or cannot be:
+   cannot tell.
 2. Acceptance is that of the engine where a real one was seen, else the replay's. It is *low* where fewer
    than 80 % of the expected drafts are accepted, by more than chance; where nobody knows what to expect,
    only where hardly any is (`HARDLY` a round): a draft is not slandered for being small.
-3. Low, and a cause is known that changes what is computed (a static check, weights that hold no known
-   values): wrong.
-4. Low without a known cause: cannot tell, and the ablations are the next step.
-5. Not low: right only where an expectation says so and no static check is broken; else cannot tell.
+3. Low, and something is known that changes what is computed (a static check, weights that hold no known
+   values): wrong where undoing it brings acceptance back. Where it does not, or nobody can undo it, that it
+   is broken is said, and not that it is the cause.
+4. Low without that: cannot tell, and the ablations are the next step.
+5. Not low: right only where an expectation says so, no static check is broken, no part of a log is much
+   lower, and the replay does what the engine did; else cannot tell.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from workbench.result import GRAVITY, Finding
 from workbench.speculation.expected import Expected
@@ -31,6 +34,32 @@ SURE = 1.645  # standard errors: one side of 95 %
 FEW = 20  # rounds below which nothing is concluded
 NEAR = 0.25  # logits: bfloat16 has steps of 1/16 between 8 and 16, and sums differ by a few of them
 FAITHFUL = 0.95  # agreement below which replay and engine compute different things
+UNLIKE = 0.85  # and below which what was replayed is not what ran
+LINES = 5  # of a log, below which nothing is concluded
+_STRETCH = (
+    0.5  # of the expected drafts: a log that is lower for a tenth of its lines is no clear one
+)
+_APART = 0.3  # of the accepted drafts, by which two counts of one run do not differ
+
+
+@dataclasses.dataclass(frozen=True)
+class Proof:
+    """What came of undoing what is known to be wrong, on some of the requests.
+
+    Attributes
+    ----------
+    proved
+        Whether that brings acceptance back.
+    said
+        What was undone, as the findings' titles say it.
+    words, length
+        The change, and the accept length with it; "" and None where nothing could be undone.
+    """
+
+    proved: bool
+    said: tuple[str, ...] = ()
+    words: str = ""
+    length: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +76,14 @@ class Seen:
         Whether rounds of a real engine were seen.
     alike
         Accept length of the replay counted as the expectation was, where that was from every place.
+    topk
+        Width of the tree.
+    deepest
+        Drafts that a round can accept, where a launch says so.
+    proof
+        What came of undoing what static checks suspect.
+    contradictions
+        Parts of the evidence that cannot be of one run, each in a sentence.
     """
 
     replayed: Tally | None
@@ -63,39 +100,80 @@ class Seen:
     static: tuple[Finding, ...] = ()
     real: bool = False
     alike: float | None = None
+    topk: int = 1
+    deepest: int | None = None
+    proof: Proof | None = None
+    contradictions: tuple[str, ...] = ()
+
+    @property
+    def tally(self) -> Tally | None:
+        """The rounds that count: the engine's, else the replay's."""
+        return self.observed if self.real or self.replayed is None else self.replayed
 
     @property
     def length(self) -> float | None:
         """Tokens a round: the engine's, else the replay's."""
-        if self.real or self.replayed is None:
-            if self.observed is not None:
-                return self.observed.accept_length
-            return self.logged.accept_length if self.logged else None
-        return self.replayed.accept_length
+        if self.tally is not None:
+            return self.tally.accept_length
+        return self.logged.accept_length if self.logged else None
 
     @property
     def rounds(self) -> int:
         """Rounds that the length is a mean of; a log's line is a mean of many."""
-        tally = self.observed if self.real or self.replayed is None else self.replayed
-        if tally is not None:
-            return tally.rounds
+        if self.tally is not None:
+            return self.tally.rounds
         return FEW * self.logged.lines if self.logged else 0
+
+    @property
+    def few(self) -> str:
+        """What there is too little of, "" where there is enough."""
+        if self.tally is None and self.logged is not None and self.logged.lines < LINES:
+            return f"{self.logged.lines} {'line' if self.logged.lines == 1 else 'lines'} of a log"
+        return f"{self.rounds} rounds" if self.rounds < FEW else ""
+
+    @property
+    def doubtful(self) -> str:
+        """Why these counts say nothing, "" where they may."""
+        tally, most = self.tally, self.deepest
+        if most is not None and tally is not None and any(tally.histogram[most + 1 :]):
+            deep = max(k for k, n in enumerate(tally.histogram) if n)
+            return f"a round of {most} drafts cannot accept {deep}, and so these are not its rounds"
+        if most is not None and self.length is not None and self.length > most + 1.005:
+            return f"a round of {most} drafts cannot emit {self.length:.2f} tokens"
+        return "; ".join(self.contradictions)
+
+    def _accepted(self, length: float) -> tuple[float, bool]:
+        """Return accepted drafts a round as far as the expectation reaches, and whether both are alike."""
+        known = len(self.expected.per_position) if self.expected else 0
+        if self.expected is not None and self.expected.topk == 1 < self.topk:
+            return length - 1, False  # a tree accepts more than a chain
+        if self.tally is not None and 0 < known < self.steps:
+            return sum(self.tally.per_position(known)), True
+        return length - 1, True
+
+    @property
+    def stretch(self) -> bool:
+        """Whether a log has stretches that are far lower than its mean."""
+        log, alone = self.logged, self.tally is None
+        if not alone or log is None or log.tenth is None or self.expected is None:
+            return False
+        return log.tenth - 1 < _STRETCH * (self.expected.accept_length - 1)
 
     @property
     def low(self) -> bool | None:
         """Whether acceptance is lower than it should be; None where the rounds are too few to tell."""
         if self.length is None:
             return None
-        accepted, comparable = self.length - 1, True
         if self.expected is None:
-            return accepted < HARDLY
+            return self.length - 1 < HARDLY
+        accepted, comparable = self._accepted(self.length)
         if self.expected.counted == "places":
             same = self.agreement.share if self.agreement else 1.0
             comparable = self.alike is not None and (same or 0.0) >= FAITHFUL
             accepted = self.alike - 1 if self.alike is not None and comparable else accepted
         wanted = ENOUGH * (self.expected.accept_length - 1)
-        tally = self.observed if self.real or self.replayed is None else self.replayed
-        doubt = SURE * tally.error if tally is not None else 0.0
+        counted = self.tally or self.logged
+        doubt = SURE * counted.error if counted is not None else 0.0
         if accepted + doubt < wanted:
             return True
         # Rounds of an engine accept less than places do, but a tree accepts more: then enough proves nothing.
@@ -114,24 +192,40 @@ class Judged:
 def judge(seen: Seen) -> Judged:
     """Return the verdict, its sentence, and all findings, the static ones first among equals."""
     found = sorted(
-        [*seen.static, *_unknown_memory(seen), *_texts(seen), *_fidelity(seen)],
+        [*seen.static, *_unknown_memory(seen), *_texts(seen), *_fidelity(seen), *_doubts(seen)],
         key=lambda f: GRAVITY[f.severity],
     )
-    causes = [f for f in found if f.severity == "error" and f.changes_output]
-    ok, said = _verdict(seen, causes)
+    ok, said = _verdict(seen, _causes(found))
     return Judged(ok, f"{_first(seen)} {said}".strip(), tuple(found))
 
 
-def _verdict(seen: Seen, causes: list[Finding]) -> tuple[bool | None, str]:
+def suspects(seen: Seen) -> bool:
+    """Tell whether the verdict rests on what is known to be wrong, so that undoing that is worth its time."""
+    found = [*seen.static, *_unknown_memory(seen)]
+    return bool(_early(seen) is None and seen.low and _causes(found))
+
+
+def _causes(found: Sequence[Finding]) -> list[Finding]:
+    return [f for f in found if f.severity == "error" and f.changes_output]
+
+
+def _early(seen: Seen) -> str | None:
+    """Return why nothing can be concluded, None where something may."""
     if seen.length is None:
-        return None, "Nothing says how many drafts were accepted."
-    if seen.rounds < FEW:
-        return None, f"{seen.rounds} rounds are too few to conclude from."
+        return "Nothing says how many drafts were accepted."
+    if seen.few:
+        return f"{seen.few} are too few to conclude from."
     if seen.texts is not None and seen.texts.refused:
-        return (
-            None,
-            f"Cannot tell: {seen.texts.refused}, and in a loop a broken draft is right too.",
-        )
+        return f"Cannot tell: {seen.texts.refused}, and in a loop a broken draft is right too."
+    if seen.doubtful:
+        return f"Cannot tell: {seen.doubtful}."
+    return None
+
+
+def _verdict(seen: Seen, causes: list[Finding]) -> tuple[bool | None, str]:
+    early = _early(seen)
+    if early is not None:
+        return None, early
     if seen.low is None:
         some = f" ({causes[0].title.rstrip('.')})" if causes else ""
         return (
@@ -139,8 +233,7 @@ def _verdict(seen: Seen, causes: list[Finding]) -> tuple[bool | None, str]:
             f"{seen.rounds:,} rounds are too few to tell whether that is less than it should be{some}.",
         )
     if seen.low and causes:
-        more = f" ({len(causes) - 1} more below)" if len(causes) > 1 else ""
-        return False, f"A cause is known: {causes[0].title.rstrip('.')}{more}."
+        return _suspected(seen, causes)
     if seen.low and seen.replayed is None:
         return None, "Counts alone do not say why; give texts, target and draft."
     if seen.low:
@@ -152,7 +245,75 @@ def _verdict(seen: Seen, causes: list[Finding]) -> tuple[bool | None, str]:
             None,
             "Whether that is what this draft can do, nobody knows: there is no expectation.",
         )
+    return _cleared(seen)
+
+
+def _suspected(seen: Seen, causes: list[Finding]) -> tuple[bool | None, str]:
+    """Return the verdict on acceptance that is low beside something that is known to be wrong."""
+    proof = seen.proof
+    if proof is None:
+        known = f"Known to be wrong: {_titles(causes, ())}."
+        if seen.replayed is None:
+            return None, f"{known} Counts alone do not say what it costs; give texts and target."
+        return None, f"{known} What it costs, the ablations tell."
+    undone = (
+        ""
+        if proof.length is None
+        else f"with {proof.words} the accept length is {proof.length:.2f}"
+    )
+    if proof.proved:
+        return False, f"A cause is known: {_titles(causes, proof.said)}{undone and ': ' + undone}."
+    vain = f" But {undone}: that is not what was lost." if undone else ""
+    return None, (
+        f"Known to be wrong: {_titles(causes, ())}.{vain} The ablations change one thing at a time."
+    )
+
+
+def _titles(causes: list[Finding], first: tuple[str, ...]) -> str:
+    """Return the title of what was undone, or of the first, and how many there are beside it."""
+    titles = [cause.title.rstrip(".") for cause in causes]
+    chosen = next((title for title in titles if title in first), titles[0])
+    return f"{chosen} ({len(causes) - 1} more below)" if len(causes) > 1 else chosen
+
+
+def _cleared(seen: Seen) -> tuple[bool | None, str]:
+    """Return the verdict on acceptance that is as it should be."""
+    same = seen.agreement
+    if same is not None and same.share is not None and same.share < UNLIKE:
+        return None, (
+            f"Yet replay and engine part in {1 - same.share:.0%} of the rounds: what was replayed is not "
+            "what ran, and its counts may be of something else."
+        )
+    if seen.stretch and seen.logged is not None:
+        return None, (
+            f"Yet a tenth of the log's lines say {seen.logged.tenth:.2f} or less: some requests, or some "
+            "time, go wrong. Look at those lines alone."
+        )
     return True, "That is what it should be."
+
+
+def contradicting(tally: Tally | None, log: Logged | None) -> tuple[str, ...]:
+    """Say where answers and the log beside them cannot be of one run, beyond chance and other requests."""
+    length = tally.accept_length if tally is not None else None
+    if tally is None or length is None or log is None or log.lines < LINES:
+        return ()
+    high, low = max(length, log.accept_length) - 1, min(length, log.accept_length) - 1
+    if high - low <= max(_APART, _APART * high) + SURE * (tally.error + log.error):
+        return ()
+    return (
+        f"the log's accept length is {log.accept_length:.2f}, that of the answers {length:.2f}",
+    )
+
+
+def _doubts(seen: Seen) -> Iterator[Finding]:
+    if seen.doubtful:
+        yield Finding(
+            code="evidence-contradicts",
+            severity="warning",
+            title="The evidence cannot be of one run",
+            detail=f"{seen.doubtful[:1].upper()}{seen.doubtful[1:]}.",
+            next_step="Record launch, log and answers of one server together, with --stream-interval 1.",
+        )
 
 
 def _first(seen: Seen) -> str:

@@ -302,7 +302,8 @@ def _request(line: Mapping[str, Any], name: str, path: Path) -> Request:
         if isinstance(count, int) and (not counts or count > counts[-1]) and count > 0:
             counts.append(min(count, len(answer)))
     own: list[Any] = next((meta[key] for key in _HISTOGRAMS if isinstance(meta.get(key), list)), [])
-    histogram = tuple(n for n in own if isinstance(n, int)) if len(own) < 4096 else ()
+    good = len(own) < 4096 and all(type(n) is int and 0 <= n < 1 << 40 for n in own)
+    histogram = tuple(own) if good else ()
     return Request(name, prompt, answer, tuple(dict.fromkeys(counts)), histogram)
 
 

@@ -6,6 +6,7 @@ None of these holds a prompt, so nothing can be replayed from them; rates and hi
 from __future__ import annotations
 
 import re
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -87,6 +88,8 @@ def logged_of(text: str) -> Logged | None:
         sum(rates) / len(rates) if rates else None,
         min(lengths),
         max(lengths),
+        sorted(lengths)[len(lengths) // 10],
+        statistics.pstdev(lengths),
     )
 
 

@@ -13,6 +13,7 @@ from workbench.result import Finding
 from workbench.speculation import reading, recorded
 from workbench.speculation.asking import Words, prompts_of
 from workbench.speculation.building import build
+from workbench.speculation.comparable import fitting
 from workbench.speculation.expected import Expected
 from workbench.speculation.facts import Facts
 from workbench.speculation.given import (
@@ -26,7 +27,7 @@ from workbench.speculation.given import (
     is_evidence,
     name_of,
 )
-from workbench.speculation.judging import Seen, judge
+from workbench.speculation.judging import HARDLY, Proof, Seen, contradicting, judge
 from workbench.speculation.observed import Launch, read_run
 from workbench.speculation.result import Replay
 from workbench.speculation.sampled import Rule, Sampling, sample_freely
@@ -36,6 +37,7 @@ from workbench.speculation.trial import Trial, checkpoint_of, target_of
 if TYPE_CHECKING:
     from workbench.checkpoint.open import Checkpoint
     from workbench.speculation.features import Target
+    from workbench.speculation.static_checks import Hint
 
 _NEW_TOKENS = 64
 _FORMS = ("speculators-config",)
@@ -107,7 +109,8 @@ def replay(
     checkpoint = checkpoint_of(draft)
     check_draft(checkpoint)
     launch, notes = _launch(facts, engine, steps, topk, draft_tokens, target)
-    aim = _expected(expected, launch.steps)
+    aim, said = fitting(_expected(expected, launch.steps), launch.steps, launch.topk)
+    notes += said
     facts = _some(facts, requests)
     if facts is not None and facts.kind == "counts":
         return _counted(facts, launch, aim, checkpoint, given, notes, engine)
@@ -288,7 +291,7 @@ def _launch(
         dtype=dtype_of(target),
     )
     notes = []
-    if made.engine:
+    if made.engine.startswith("sglang"):
         notes.append("no attention backend is named: what Triton's does to drafts is left out")
     return made, notes
 
@@ -303,11 +306,21 @@ def _counted(
     engine: str | None,
 ) -> Replay:
     """Return what counts alone say: a rate, a histogram, the static checks."""
-    static = _static_alone(draft, launch, target)
+    hints = _static_alone(draft, launch, target)
     seen = Seen(
-        None, facts.tally, facts.logged, expected, launch.steps, launch.engine, launch,
-        static=static,
-    )  # fmt: skip
+        None,
+        facts.tally,
+        facts.logged,
+        expected,
+        launch.steps,
+        launch.engine,
+        launch,
+        static=tuple(hint.finding for hint in hints),
+        topk=launch.topk,
+        deepest=launch.steps if facts.launch is not None else None,
+        proof=_proof_of(hints, facts),
+        contradictions=contradicting(facts.tally, facts.logged),
+    )
     judged = judge(seen)
     deep = len(facts.tally.histogram) - 1 if facts.tally else 0
     return Replay(
@@ -345,15 +358,28 @@ def _static(trial: Trial, *, served: bool = False) -> tuple[Finding, ...]:
     return tuple(f for f in found if not (served and f.code in _FORMS))
 
 
-def _static_alone(draft: Checkpoint, launch: Launch, target: Any) -> tuple[Finding, ...]:
+def _proof_of(hints: Sequence[Hint], facts: Facts) -> Proof | None:
+    """Return the proof that counts alone can give: next to nothing is accepted, and a whole part is lost."""
+    from workbench.speculation.static_checks import sufficient
+
+    counts = facts.tally or facts.logged
+    length = counts.accept_length if counts is not None else None
+    whole = sufficient(hints)
+    hardly = length is not None and length - 1 < HARDLY
+    return Proof(True, whole) if whole and hardly else None
+
+
+def _static_alone(draft: Checkpoint, launch: Launch, target: Any) -> tuple[Hint, ...]:
     """Return what is known of a draft in front of a target of which only sizes and embedding are read."""
+    from workbench.speculation.static_checks import check
+
     try:
         aim: Any = recorded.RecordedTarget(checkpoint_of(target), numerics_of(launch))
         loaded, driving = as_launched(launch, draft, aim)
     except WorkbenchError:
         return ()  # no target to lend its embedding: then nothing is known beforehand
     nothing: Any = None  # the checks compute nothing, and so need no trace
-    return _static(Trial(aim, nothing, draft, launch, loaded, driving))
+    return check(Trial(aim, nothing, draft, launch, loaded, driving))
 
 
 def _some(facts: Facts | None, requests: int | None) -> Facts | None:

@@ -33,6 +33,8 @@ _FACTS = {
     "fc-norm-not-read": "fc_norm",
     "fc-width": "auxiliary layers",
 }
+# So many lost keys of a fact leave nothing of it.
+_WHOLE = {"decoder layer": 7, "fc": 1, "lm_head": 1}
 _BEGINNINGS = (
     ("d2t", "draft vocabulary"),
     ("t2d", "draft vocabulary"),
@@ -42,10 +44,14 @@ _BEGINNINGS = (
 
 @dataclasses.dataclass(frozen=True)
 class Hint:
-    """A static finding and the fact that it is about; "" where no switch is about it."""
+    """A static finding and the fact that it is about; "" where no switch is about it.
+
+    `whole`: a draft without that accepts next to nothing, whatever else is wrong with it.
+    """
 
     fact: str
     finding: Finding
+    whole: bool = False
 
     @property
     def sure(self) -> bool:
@@ -62,6 +68,11 @@ def check(trial: Trial) -> tuple[Hint, ...]:
     return tuple(sorted(hints, key=lambda h: order[h.finding.severity]))
 
 
+def sufficient(hints: Sequence[Hint]) -> tuple[str, ...]:
+    """Return the titles of what alone explains that next to nothing is accepted."""
+    return tuple(hint.finding.title.rstrip(".") for hint in hints if hint.whole and hint.sure)
+
+
 def _of_engine(trial: Trial) -> Iterator[Hint]:
     """Yield what the loader drops, and the contracts that are broken in front of this engine."""
     try:
@@ -75,13 +86,14 @@ def _of_engine(trial: Trial) -> Iterator[Hint]:
         if group.status == "dropped":
             lost.setdefault(_fact_of_key(group), []).append(group)
     for fact, groups in lost.items():
-        yield Hint(fact, _dropped(fact, groups, outcome))
+        whole = fact in _WHOLE and sum(map(len, groups)) >= _WHOLE[fact]
+        yield Hint(fact, _dropped(fact, groups, outcome), whole)
     launch = ["--speculative-algorithm", trial.launch.algorithm] if trial.launch.algorithm else None
     found = contracts.check(trial.checkpoint, outcome, target=_sizes(trial), launch=launch)
     for finding in found:
         # The replay reads the flat form of a nested config, as whoever launched must have written it.
         if finding.code != "speculators-config":
-            yield Hint(_fact_of(finding), finding)
+            yield Hint(_fact_of(finding), finding, finding.code == "launched-as-eagle")
 
 
 def _sizes(trial: Trial) -> Config | None:

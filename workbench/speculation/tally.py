@@ -86,6 +86,10 @@ class Logged:
         Their means; the rate None where the log has none.
     lowest, highest
         The extremes of ``accept len``.
+    tenth
+        What a tenth of the lines stay below; None where it is not known.
+    deviation
+        Standard deviation between the lines.
     """
 
     lines: int
@@ -93,3 +97,10 @@ class Logged:
     accept_rate: float | None
     lowest: float
     highest: float
+    tenth: float | None = None
+    deviation: float = 0.0
+
+    @property
+    def error(self) -> float:
+        """Standard error of the mean; infinite of one line."""
+        return self.deviation / math.sqrt(self.lines) if self.lines > 1 else math.inf
