@@ -218,8 +218,14 @@ def scaling(mib: int, repeats: int) -> dict[str, float]:
     return found
 
 
+_SHARED = 32  # directions
+
+
 def write(folder: Path, mib: int, side: int = 4096) -> Path:
-    """Write a checkpoint of normal bfloat16 matrices: all but one with rows and columns of unequal norms."""
+    """Write a checkpoint of bfloat16 matrices: the first as it was drawn, the others as if trained.
+
+    Those have what training leaves: directions that many rows share, and unequal norms of rows and columns.
+    """
     import torch
     from safetensors.torch import save_file
 
@@ -228,6 +234,8 @@ def write(folder: Path, mib: int, side: int = 4096) -> Path:
     for at in range(max(2, mib * MIB // (2 * side * side))):
         weight = torch.randn(side, side).mul_(0.02)
         if at:
+            shared = torch.randn(side, _SHARED) @ torch.randn(_SHARED, side)
+            weight += shared.mul_(0.02 / _SHARED**0.5)
             weight *= torch.exp(torch.randn(side, 1) * 0.2) * torch.exp(torch.randn(1, side) * 0.2)
         tensors[f"layers.{at}.mlp.up_proj.weight"] = weight.bfloat16()
     path = folder / "model.safetensors"

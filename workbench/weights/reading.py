@@ -12,10 +12,10 @@ import numpy as np
 from workbench.checkpoint.dequantize import LogicalWeight, matrix_shape
 from workbench.errors import WorkbenchError, shown
 
-# Values a block: 4 MiB of 16-bit codes, which stay in a core's share of the cache while they are worked on.
-BLOCK = 1 << 21
+# Values a block, 8 MiB of 16-bit codes: between blocks a core does something else, and finds cold caches.
+BLOCK = 1 << 22
 # Values a piece: what one thread takes of a large tensor at a time.
-PIECE = 16 * BLOCK
+PIECE = 8 * BLOCK
 # Sums of more rows or columns than this are not kept.
 MOST_SUMS = 1 << 24
 # Sampled rows lie in this many runs, spread over the tensor.
