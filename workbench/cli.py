@@ -224,11 +224,11 @@ def replay(
     ],
     draft: Annotated[str, typer.Option(help="The draft's checkpoint.")],
     prompts: Annotated[
-        Path | None,
+        str | None,
         typer.Option(help="Prompts to answer greedily: .jsonl (text or input_ids), or .txt."),
     ] = None,
     evidence: Annotated[
-        Path | None,
+        str | None,
         typer.Option(help="What an engine did: a recorded run, hidden states, metrics, a log."),
     ] = None,
     engine: Annotated[
@@ -259,17 +259,9 @@ def replay(
 
     found = run(
         target, draft, prompts, evidence=evidence, steps=steps, topk=topk, draft_tokens=draft_tokens,
-        engine=engine, expected=_number_or_path(expected), requests=requests,
+        engine=engine, expected=expected, requests=requests,
     )  # fmt: skip
     _finish(found.ablate() if ablate else found, json, html)
-
-
-def _number_or_path(text: str | None) -> float | str | None:
-    """Read an accept length, or the path of what says it."""
-    try:
-        return None if text is None else float(text)
-    except ValueError:
-        return text
 
 
 @app.command()

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from workbench.errors import WorkbenchError, shown
+from workbench.speculation.files import content, place_of
 
 _MOST_BYTES = 256 << 20
 _MOST_PROMPTS = 100_000
 _LONGEST_WORD = 48  # characters of one token that are shown
+_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character, which no tokenizer takes
 _NAMES = ("input_ids", "token_ids", "ids", "text", "prompt")
 
 
@@ -87,7 +90,9 @@ def prompts_of(prompts: Any, words: Words) -> list[list[int]]:
         There is none, or one of them is neither text nor token ids.
     """
     if isinstance(prompts, str | os.PathLike):
-        prompts = _file(Path(prompts).expanduser())
+        prompts = _file(prompts)
+    if hasattr(prompts, "tolist"):
+        prompts = prompts.tolist()
     if not isinstance(prompts, Sequence) or not len(prompts):
         raise WorkbenchError(
             "there are no prompts",
@@ -96,13 +101,16 @@ def prompts_of(prompts: Any, words: Words) -> list[list[int]]:
         )
     if len(prompts) > _MOST_PROMPTS:
         raise WorkbenchError(
-            f"{len(prompts):,} prompts are too many", next_step="Give some of them."
+            f"{len(prompts):,} prompts are too many",
+            next_step=f"Give up to {_MOST_PROMPTS:,} of them.",
         )
     return [_one(prompt, words) for prompt in prompts]
 
 
 def _one(prompt: Any, words: Words) -> list[int]:
-    ids = words.ids(prompt) if isinstance(prompt, str) else prompt
+    ids: Any = prompt
+    if isinstance(prompt, str) and _SURROGATE.search(prompt) is None:
+        ids = words.ids(prompt)
     if hasattr(ids, "tolist"):
         ids = ids.tolist()
     good = isinstance(ids, list | tuple) and len(ids) > 0
@@ -115,19 +123,25 @@ def _one(prompt: Any, words: Words) -> list[int]:
     return list(ids)
 
 
-def _file(path: Path) -> list[Any]:
+def _file(given: str | os.PathLike[str]) -> list[Any]:
+    path = place_of(given)
+    listed = path.name.lower().endswith((".jsonl", ".jsonl.gz"))
+    if path.suffix.lower() in (".json", ".gz") and not listed:
+        raise WorkbenchError(
+            f"{path} is no file of prompts",
+            why="prompts come one a line",
+            next_step="Write a .jsonl file with one object a line, or a .txt file.",
+        )
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise WorkbenchError(f"{path} is too large for a file of prompts")
-        lines = path.read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        text = content(path, _MOST_BYTES).decode()
+    except (WorkbenchError, UnicodeDecodeError) as error:
         raise WorkbenchError(
             f"cannot read the prompts {path}",
-            why=str(error),
+            why=error.why or error.what if isinstance(error, WorkbenchError) else str(error),
             next_step="Give a .jsonl or .txt file, or a list.",
         ) from None
-    lines = [line for line in lines if line.strip()]
-    if path.suffix != ".jsonl":
+    lines = [line for line in text.splitlines() if line.strip()]
+    if not listed:
         return list(lines)
     return [_line(line, number, path) for number, line in enumerate(lines, 1)]
 

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 
 from workbench.errors import WorkbenchError, shown
+from workbench.speculation.files import content
 
 if TYPE_CHECKING:
     from workbench.speculation.observed import Run
 
 Counted = Literal["rounds", "places"]
 _MOST_BYTES = 1 << 26
-_FULL = re.compile(r"(?:^|[/._])full_acc_?(\d{1,3})(?:$|[/._])")
+_FULL = re.compile(r"(?:^|[/._])full_acc_?(\d{1,3})(?:$|[/._])", re.ASCII)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -122,12 +123,12 @@ class Expected:
 
 def _read(path: Path) -> list[Mapping[str, Any]]:
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise WorkbenchError(f"{path} is too large for a file of metrics")
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
+        text = content(path, _MOST_BYTES).decode()
+    except (WorkbenchError, UnicodeDecodeError) as error:
         raise WorkbenchError(
-            f"cannot read {path}", why=str(error), next_step="Give the trainer's metrics as JSON."
+            f"cannot read {path}",
+            why=error.why or error.what if isinstance(error, WorkbenchError) else str(error),
+            next_step="Give the trainer's metrics as JSON, or the accept length as a number.",
         ) from None
     tables = []
     try:

@@ -1,15 +1,19 @@
-"""What the arguments of `replay` mean: which go together, what they are called, where a tokenizer lies."""
+"""What the arguments of `replay` mean: what each may be, which go together, what they are called."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.engines.registry import parse
 from workbench.errors import WorkbenchError, shown
 from workbench.speculation.driving import check_shape, is_whole
+from workbench.speculation.expected import Expected
+from workbench.speculation.files import place_of
+from workbench.speculation.observed import Launch, read_run
 
 if TYPE_CHECKING:
     from workbench.checkpoint.open import Checkpoint
@@ -20,9 +24,9 @@ _DTYPES = ("bfloat16", "float16")
 
 
 def check_arguments(
-    target: Any, prompts: Any, evidence: Any, temperature: float, engine: str | None
+    target: Any, prompts: Any, evidence: Any, temperature: Any, engine: Any
 ) -> None:
-    """Raise where arguments are of no use together, before anything is read."""
+    """Raise where arguments are of no use, alone or together, before anything is read."""
     if prompts is not None and evidence is not None:
         raise WorkbenchError(
             "prompts and evidence were both given",
@@ -35,8 +39,16 @@ def check_arguments(
             why="neither prompts nor evidence were given",
             next_step="Give prompts=[…], a file of prompts, or evidence=folder.",
         )
-    if not isinstance(temperature, int | float) or not 0 <= temperature < 100:
-        raise WorkbenchError(f"a temperature of {shown(temperature)} is none")
+    if not _is_number(temperature) or not 0 <= temperature < 100:
+        raise WorkbenchError(
+            f"a temperature of {shown(temperature)} is none",
+            next_step="Give a number from 0 (greedy) to 100.",
+        )
+    if engine is not None and not isinstance(engine, str):
+        raise WorkbenchError(
+            f"{shown(engine)} names no engine",
+            next_step='Write it as "sglang==0.5.11", or "trainer".',
+        )
     if engine is not None and engine != TRAINER:
         parse(engine)
 
@@ -56,15 +68,83 @@ def check_sizes(steps: Any, topk: Any, draft_tokens: Any, requests: Any, new_tok
         )
 
 
-def check_tokens(texts: Sequence[Sequence[int]], vocabulary: int) -> None:
-    """Raise where a text has a token that the target does not have."""
+def check_texts(
+    texts: Sequence[Sequence[int]], target: Any, new_tokens: int = 0, layers: int | None = None
+) -> None:
+    """Raise where a target does not have the tokens of texts, or where they are more than can be held.
+
+    Parameters
+    ----------
+    new_tokens
+        How many each will grow by.
+    layers
+        How many layers' features are kept; None: all of the target's.
+    """
+    import psutil
+
     most = max((max(text) for text in texts if text), default=0)
-    if most >= vocabulary:
+    if most >= target.vocabulary:
         raise WorkbenchError(
-            f"token {most:,} is past the target's vocabulary of {vocabulary:,}",
+            f"token {most:,} is past the target's vocabulary of {target.vocabulary:,}",
             why="the texts were made with another tokenizer",
             next_step="Give the target that these texts belong to.",
         )
+    longest = max(map(len, texts), default=0) + new_tokens
+    layers = target.layers + 1 if layers is None else layers
+    # Four bytes a number: features, and in the longest text who sees whom.
+    needed = 4 * (len(texts) * longest * layers * target.hidden + longest * longest)
+    free = int(psutil.virtual_memory().available)
+    if needed > free:
+        raise WorkbenchError(
+            f"{len(texts):,} texts of up to {longest:,} tokens need {needed / 1e9:,.0f} GB or more",
+            why=f"{free / 1e9:,.0f} GB are free",
+            next_step="Give fewer (requests=) or shorter texts.",
+        )
+
+
+def check_launch(launch: Launch | None) -> None:
+    """Raise where evidence is of a server that drafted without an EAGLE draft."""
+    if launch is not None and launch.algorithm not in ("", "EAGLE", "EAGLE3"):
+        raise WorkbenchError(
+            f"the evidence is of --speculative-algorithm {shown(launch.algorithm)}",
+            why="its rounds were not drafted by an EAGLE-3 draft: EAGLE3, EAGLE and NEXTN are",
+            next_step="Give evidence of a server that was launched with EAGLE3, or prompts.",
+        )
+
+
+def read_expected(given: Any, steps: int) -> Expected | None:
+    """Return what acceptance should be: a number, also as text; metrics; or a healthy run's folder.
+
+    Raises
+    ------
+    WorkbenchError
+        It is none of these, or says nothing.
+    """
+    if given is None or isinstance(given, Expected):
+        return given
+    if _is_number(given):
+        return Expected.given(float(given))
+    if isinstance(given, Mapping):
+        return Expected.of_training(given, steps)
+    if not isinstance(given, str | os.PathLike) or not os.fspath(given):
+        raise WorkbenchError(
+            f"{shown(given)} says nothing of what to expect",
+            next_step="Give an accept length, the trainer's metrics, or the folder of a healthy run.",
+        )
+    if isinstance(given, str) and given.isascii():
+        try:
+            return Expected.given(float(given))
+        except ValueError:
+            pass  # a path
+    folder = place_of(given)
+    if folder.is_dir():
+        return Expected.of_run(read_run(folder))
+    return Expected.of_training(folder, steps)
+
+
+def _is_number(value: Any) -> bool:
+    """Tell whether a value is a number, numpy's too."""
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def check_draft(draft: Checkpoint) -> None:
@@ -82,7 +162,7 @@ def is_evidence(target: Any) -> bool:
     """Tell whether a target is a folder of evidence: one without a model's config."""
     if not isinstance(target, str | os.PathLike):
         return False
-    path = Path(target).expanduser()
+    path = place_of(target)
     return path.is_dir() and not (path / "config.json").is_file()
 
 

@@ -9,24 +9,24 @@ With one request at a time and ``--stream-interval 1`` each chunk after the firs
 from __future__ import annotations
 
 import dataclasses
-import gzip
-import json
-import lzma
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from workbench.errors import WorkbenchError, shown
+from workbench.speculation.driving import check_shape
+from workbench.speculation.files import content, json_lines, json_of, left_out
+from workbench.speculation.tally import HISTOGRAMS, MOST_DRAFTS, is_histogram
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-_MOST_BYTES = 4 << 30  # of one file, unpacked
+DTYPES = ("", "auto", "bfloat16", "float16", "half", "float32", "float")
+"""What ``--dtype`` may be; without one, and with ``auto``, the target's config decides."""
 _MOST_TOKENS = 1 << 22  # of one request
-_HISTOGRAMS = ("spec_correct_drafts_histogram", "spec_accept_histogram")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -95,6 +95,8 @@ class Launch:
         Paths as the command names them.
     overlap
         Whether drafting and scheduling overlap; None: as the version has it by itself.
+    notes
+        What it does not say, or what is not understood of it.
     """
 
     engine: str
@@ -108,6 +110,7 @@ class Launch:
     draft: str = ""
     target: str = ""
     overlap: bool | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,23 +164,33 @@ def read_run(folder: str | os.PathLike[str]) -> Run:
         There is no such folder, or what it holds is no recorded run.
     """
     path = Path(folder)
-    lines = read_lines(path / "requests.jsonl.gz")
+    lines = json_lines(path / "requests.jsonl.gz")
     if lines is None:
         raise WorkbenchError(
             f"{path} holds no recorded run",
             why="it has no requests.jsonl.gz",
             next_step="Give the folder of one run: launch.json and requests.jsonl.gz.",
         )
-    requests, lost = [], 0
+    requests, odd, short, uncounted = [], [], 0, 0
     for number, line in enumerate(lines):
-        request = _request(line, str(line.get("prompt", number)), path)
+        name = _name(line, number)
+        try:
+            request, counted = _request(line, name, path)
+        except WorkbenchError as error:
+            odd.append((name, error))
+            continue
+        uncounted += not counted
         if len(request.counts) > 1:
             requests.append(request)
         else:
-            lost += 1
-    notes = []
-    if lost:
-        notes.append(f"{lost} requests have no round: answered with one token, or not at all")
+            short += 1
+    if odd and not requests:
+        raise odd[0][1]
+    notes = left_out("requests", odd)
+    if short:
+        notes.append(f"{short} requests have no round: answered with one token, or not at all")
+    if uncounted:
+        notes.append(f"{uncounted} requests have a histogram that is none")
     joined = sum(bool(r.histogram) and not r.explained for r in requests)
     if joined:
         notes.append(f"of {joined} requests the chunks are not the engine's rounds")
@@ -186,31 +199,76 @@ def read_run(folder: str | os.PathLike[str]) -> Run:
 
 def read_launch(folder: Path) -> Launch:
     """Read how an engine was started, from ``launch.json``; what it does not say has its default."""
-    data = _json(folder / "launch.json")
-    command = data.get("command")
+    file = folder / "launch.json"
+    data = json_of(content(file), file) if file.is_file() else {}
+    data = data if isinstance(data, Mapping) else {}
+    command, versions = data.get("command"), data.get("versions")
     arguments = [str(part) for part in command] if isinstance(command, list) else []
-    versions = data.get("versions")
     version = versions.get("sglang") if isinstance(versions, Mapping) else None
-    flags = _flags(arguments)
+    return launch_of(
+        _flags(arguments),
+        str(file),
+        engine=f"sglang=={version}" if isinstance(version, str) and version else "",
+        environment=data.get("environment"),
+    )
+
+
+def launch_of(
+    flags: Mapping[str, str], source: str, *, engine: str = "", environment: Any = None
+) -> Launch:
+    """Return the launch that command-line flags describe; its notes say what was not understood.
+
+    Raises
+    ------
+    WorkbenchError
+        Its numbers are of no draft tree.
+    """
+    notes = []
 
     def number(name: str, default: int) -> int:
-        text = flags.get(name, "")
-        return int(text) if text.isdecimal() and len(text) < 6 else default
+        text = flags.get(name)
+        if text is None:
+            return default
+        if text.isascii() and text.isdecimal():
+            return int(text[:18])
+        notes.append(f"--{name} {shown(text)} is no number: {default} is taken")
+        return default
 
     steps, topk = number("speculative-num-steps", 3), number("speculative-eagle-topk", 1)
+    tokens = number("speculative-num-draft-tokens", steps + 1)
+    try:
+        check_shape(steps, topk, tokens)
+    except WorkbenchError as error:
+        raise WorkbenchError(
+            f"{source} launches no draft tree",
+            why=f"{error.what}; {error.why or error.next_step}",
+            next_step="Correct its --speculative-num-steps, -eagle-topk and -num-draft-tokens.",
+        ) from None
+    if "speculative-num-steps" not in flags:
+        notes.append(f"the launch names no --speculative-num-steps: {steps} are taken")
+    algorithm = flags.get("speculative-algorithm", "").upper()
+    if not algorithm:
+        notes.append("the launch names no --speculative-algorithm: EAGLE3 is taken")
+    if algorithm == "NEXTN":
+        algorithm = "EAGLE"
+        notes.append("launched as NEXTN, which SGLang runs as EAGLE")
+    dtype = flags.get("dtype", "").lower()
+    if dtype not in DTYPES:
+        notes.append(f"--dtype {shown(dtype)} is not known: computed in float32")
     off = "disable-cuda-graph" in flags or flags.get("cuda-graph-backend-decode") == "disabled"
     return Launch(
-        engine=f"sglang=={version}" if version else "",
-        algorithm=flags.get("speculative-algorithm", "").upper(),
-        steps=steps,
-        topk=topk,
-        draft_tokens=number("speculative-num-draft-tokens", steps + 1),
+        engine,
+        algorithm,
+        steps,
+        topk,
+        tokens,
         graphs=not off,
         backend=flags.get("attention-backend", ""),
-        dtype=flags.get("dtype", ""),
+        dtype=dtype,
         draft=flags.get("speculative-draft-model-path", ""),
         target=flags.get("model-path", ""),
-        overlap=_overlap(flags, data.get("environment")),
+        overlap=_overlap(flags, environment),
+        notes=tuple(notes),
     )
 
 
@@ -224,12 +282,18 @@ def _overlap(flags: Mapping[str, str], environment: Any) -> bool | None:
 
 def read_tensors(folder: str | os.PathLike[str], name: str) -> dict[str, Tensor]:
     """Return the tensors of ``NAME.safetensors`` or ``NAME.safetensors.xz``; none where there is no file."""
+    from safetensors import SafetensorError
     from safetensors.torch import load
 
     path = Path(folder)
     for file in (path / f"{name}.safetensors", path / f"{name}.safetensors.xz"):
         if file.is_file():
-            return dict(load(_bytes(file)))
+            try:
+                return dict(load(content(file)))
+            except (SafetensorError, ValueError, KeyError) as error:
+                raise WorkbenchError(
+                    f"{file} holds no tensors", why=str(error), next_step="Copy the file again."
+                ) from None
     return {}
 
 
@@ -248,67 +312,91 @@ def read_hidden(folder: str | os.PathLike[str]) -> list[Hidden]:
 
     The rows are those of the prompt and of accepted tokens; the last tokens of an answer may have none.
     """
+    return hidden_of(folder)[0]
+
+
+def hidden_of(folder: str | os.PathLike[str]) -> tuple[list[Hidden], list[str]]:
+    """Return what `read_hidden` returns, and notes that say which answers are left out, and why."""
+    path = Path(folder) / "hidden_states.jsonl.gz"
+    found, odd = [], []
+    for number, line in enumerate(json_lines(path) or []):
+        name = _name(line, number)
+        try:
+            found.append(_hidden(line, name, path))
+        except WorkbenchError as error:
+            odd.append((name, error))
+    return found, left_out("answers with hidden states", odd)
+
+
+def _hidden(line: Mapping[str, Any], name: str, path: Path) -> Hidden:
     import torch
 
-    out: list[Hidden] = []
-    for line in read_lines(Path(folder) / "hidden_states.jsonl.gz") or []:
-        answer = line.get("answer", {})
-        parts = answer.get("meta_info", {}).get("hidden_states") or []
-        rows: list[Any] = []
-        for part in parts:
-            rows += part if part and isinstance(part[0], list) else [part]
-        prompt = _ids(line.get("input_ids"), folder)
-        tokens = prompt + _ids(answer.get("output_ids"), folder)
+    answer = _table(line.get("answer"))
+    parts = _table(answer.get("meta_info")).get("hidden_states")
+    rows: list[Any] = []
+    for part in parts if isinstance(parts, list) else ():
+        rows += part if isinstance(part, list) and part and isinstance(part[0], list) else [part]
+    try:
         found = torch.tensor(rows, dtype=torch.float32)
-        # Numbers of bfloat16 that were written with fewer digits are put back.
-        nearest = found.bfloat16().float()
-        if found.numel() and bool(((nearest - found).abs() <= 1e-5 * found.abs()).all()):
-            found = nearest
-        out.append(Hidden(str(line.get("prompt", len(out))), tokens, len(prompt), found))
-    return out
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+        raise WorkbenchError("its hidden_states are no rows of numbers", why=str(error)) from None
+    if found.ndim != 2 or not found.numel():
+        raise WorkbenchError("it has no hidden_states")
+    prompt = _prompt(line, path)
+    tokens = prompt + _ids(answer.get("output_ids"), path)
+    # Numbers of bfloat16 that were written with fewer digits are put back.
+    nearest = found.bfloat16().float()
+    if bool(((nearest - found).abs() <= 1e-5 * found.abs()).all()):
+        found = nearest
+    return Hidden(name, tokens, len(prompt), found)
 
 
-def read_lines(path: Path) -> list[dict[str, Any]] | None:
-    """Return the objects of a JSON lines file, packed or not; None where there is no such file."""
-    if not path.is_file():
-        plain = path.with_suffix("")
-        if path.suffix != ".gz" or not plain.is_file():
-            return None
-        path = plain
-    out = []
-    for number, line in enumerate(_bytes(path).splitlines(), 1):
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError):
-            value = None
-        if not isinstance(value, dict):
-            raise WorkbenchError(
-                f"line {number} of {path} is no JSON object",
-                next_step="Record again, or remove the line.",
-            )
-        out.append(value)
-    return out
-
-
-def _request(line: Mapping[str, Any], name: str, path: Path) -> Request:
-    last = line.get("last")
-    last = last if isinstance(last, Mapping) else {}
-    meta = last.get("meta_info")
-    meta = meta if isinstance(meta, Mapping) else {}
-    prompt, answer = _ids(line.get("input_ids"), path), _ids(last.get("output_ids"), path)
+def _request(line: Mapping[str, Any], name: str, path: Path) -> tuple[Request, bool]:
+    """Return a request, and whether its histogram is one, where it has any."""
+    last = _table(line.get("last"))
+    meta = _table(last.get("meta_info"))
+    prompt, answer = _prompt(line, path), _ids(last.get("output_ids"), path)
     counts: list[int] = []
-    for chunk in line.get("chunks") or ():
+    chunks = line.get("chunks")
+    for chunk in chunks if isinstance(chunks, list) else ():
         count = chunk[0] if isinstance(chunk, list) and chunk else chunk
-        if isinstance(count, int) and (not counts or count > counts[-1]) and count > 0:
+        if type(count) is int and count > (counts[-1] if counts else 0):
             counts.append(min(count, len(answer)))
-    own: list[Any] = next((meta[key] for key in _HISTOGRAMS if isinstance(meta.get(key), list)), [])
-    good = len(own) < 4096 and all(type(n) is int and 0 <= n < 1 << 40 for n in own)
-    histogram = tuple(own) if good else ()
-    return Request(name, prompt, answer, tuple(dict.fromkeys(counts)), histogram)
+    counts = list(dict.fromkeys(counts))
+    if any(b - a > MOST_DRAFTS for a, b in pairwise(counts)):
+        raise WorkbenchError(
+            f"a chunk of request {shown(name, 40)} has more than {MOST_DRAFTS} tokens",
+            why="no round emits as many",
+            next_step="Record with --stream-interval 1.",
+        )
+    own: Any = next((meta[key] for key in HISTOGRAMS if meta.get(key) is not None), [])
+    counted = is_histogram(own)
+    return Request(name, prompt, answer, tuple(counts), tuple(own) if counted else ()), counted
 
 
-def _ids(value: Any, path: Any) -> tuple[int, ...]:
-    value = value or []
+def _name(line: Mapping[str, Any], number: int) -> str:
+    name = line.get("prompt")
+    return str(name) if type(name) in (str, int) else str(number)
+
+
+def _table(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _prompt(line: Mapping[str, Any], path: Path) -> tuple[int, ...]:
+    """Return the ids of a prompt; one that is not known is no empty one."""
+    ids = _ids(line.get("input_ids"), path)
+    if not ids:
+        raise WorkbenchError(
+            f"{path} holds an answer without input_ids",
+            why="what was asked is not known, so nothing can be replayed",
+            next_step="Record with input_ids.",
+        )
+    return ids
+
+
+def _ids(value: Any, path: Path) -> tuple[int, ...]:
+    value = [] if value is None else value
     good = isinstance(value, list) and len(value) < _MOST_TOKENS
     if not good or not all(type(t) is int and 0 <= t < 1 << 31 for t in value):
         raise WorkbenchError(
@@ -330,27 +418,3 @@ def _flags(arguments: Sequence[str]) -> dict[str, str]:
             value = "" if following.startswith("--") else following
         flags[name.replace("_", "-")] = value
     return flags
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(_bytes(path)) if path.is_file() else {}
-    except (ValueError, RecursionError):
-        raise WorkbenchError(f"{path} is not JSON", next_step="Record again.") from None
-    return value if isinstance(value, dict) else {}
-
-
-def _bytes(path: Path) -> bytes:
-    """Return a file's content, unpacked, of a bounded size."""
-    openers: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open}
-    try:
-        file: IO[bytes]
-        with openers.get(path.suffix, open)(path, "rb") as file:
-            data = file.read(_MOST_BYTES + 1)
-    except (OSError, EOFError, lzma.LZMAError) as error:
-        raise WorkbenchError(
-            f"cannot read {path}", why=str(error), next_step="Copy the file again."
-        ) from None
-    if len(data) > _MOST_BYTES:
-        raise WorkbenchError(f"{path} is larger than {_MOST_BYTES >> 30} GiB unpacked")
-    return data

@@ -11,13 +11,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from workbench.speculation.tally import MOST_DRAFTS, Logged, Tally
+from workbench.speculation.tally import HISTOGRAMS, MOST_DRAFTS, Logged, Tally, is_histogram
 
-_HISTOGRAMS = ("spec_correct_drafts_histogram", "spec_accept_histogram")
-_LINE = re.compile(r"accept len: (\d{1,4}\.\d{1,4})(?:, accept rate: (\d{1,2}\.\d{1,4}))?")
-_ARGUMENT = re.compile(r"\b(speculative_[a-z_]{1,40})=('[A-Za-z0-9_./-]{0,200}'|\d{1,6}|None)")
+_LINE = re.compile(
+    r"accept len: (\d{1,4}\.\d{1,4})(?:, accept rate: (\d{1,2}\.\d{1,4}))?", re.ASCII
+)
+_ARGUMENT = re.compile(
+    r"\b(speculative_[a-z_]{1,40})=('[^'\n]{0,200}'|\d{1,18}(?![\w.])|None)", re.ASCII
+)
 _DEEPEST = 12  # levels of a JSON object that are searched
-_MOST_CHUNKS = 1 << 20
+_MOST_STEPS = 1 << 22  # of one answer
 
 
 def tally_of_answers(lines: Sequence[Mapping[str, Any]]) -> tuple[Tally | None, list[str]]:
@@ -29,15 +32,15 @@ def tally_of_answers(lines: Sequence[Mapping[str, Any]]) -> tuple[Tally | None, 
         The counts, None where no answer has any; and notes.
     """
     last: dict[str, Mapping[str, Any]] = {}
-    for number, line in enumerate(lines[:_MOST_CHUNKS]):
+    for number, line in enumerate(lines):
         for meta in _found(line, "meta_info"):
-            if isinstance(meta, Mapping) and any(name in meta for name in _HISTOGRAMS):
+            if isinstance(meta, Mapping) and any(name in meta for name in HISTOGRAMS):
                 last[str(meta.get("id", number))] = meta
     total: list[int] = []
     odd = 0
     for meta in last.values():
-        own = next(meta[name] for name in _HISTOGRAMS if name in meta)
-        if not _counts(own):
+        own = next(meta[name] for name in HISTOGRAMS if name in meta)
+        if not is_histogram(own):
             odd += 1
             continue
         total += [0] * (len(own) - len(total))
@@ -47,32 +50,41 @@ def tally_of_answers(lines: Sequence[Mapping[str, Any]]) -> tuple[Tally | None, 
     return (Tally(tuple(total)) if any(total) else None), notes
 
 
-def tally_of_chunks(lines: Sequence[Mapping[str, Any]]) -> Tally | None:
+def tally_of_chunks(lines: Sequence[Mapping[str, Any]]) -> tuple[Tally | None, list[str]]:
     """Count rounds by the size of streamed chunks: each chunk after the first of an answer is one round.
 
-    A length that a request stops at may cut its last round: it counts as what was streamed of it.
+    A length that a request stops at may cut its last round: it counts as what was streamed of it. Chunks of
+    an answer that has no ``id`` belong to nobody.
     """
     sizes: dict[str, list[int]] = {}
-    for line in lines[:_MOST_CHUNKS]:
+    for line in lines:
         meta = line.get("meta_info")
-        known = meta.get("completion_tokens") if isinstance(meta, Mapping) else None
-        if isinstance(meta, Mapping) and type(known) is int and 0 < known < 1 << 24:
-            own = sizes.setdefault(str(meta.get("id")), [])
-            if not own or known > own[-1]:
-                own.append(known)
+        if not isinstance(meta, Mapping) or type(meta.get("id")) not in (str, int):
+            continue
+        known = meta.get("completion_tokens")
+        own = sizes.setdefault(str(meta["id"]), [])
+        if type(known) is int and known > (own[-1] if own else 0):
+            own.append(known)
     rounds = [b - a - 1 for own in sizes.values() for a, b in pairwise(own)]
     fitting = [n for n in rounds if n < MOST_DRAFTS]
-    return Tally.of(fitting) if fitting else None
+    lost = len(rounds) - len(fitting)
+    notes = [f"{lost} chunks have more tokens than a round, and are left out"] if lost else []
+    return (Tally.of(fitting) if fitting else None), notes
 
 
-def tally_of_vllm(lines: Sequence[Mapping[str, Any]]) -> Tally | None:
+def tally_of_vllm(lines: Sequence[Mapping[str, Any]]) -> tuple[Tally | None, list[str]]:
     """Count rounds of vLLM's per-request metrics (``per_step_accepted``), in the order they were."""
     rounds: list[int] = []
-    for line in lines[:_MOST_CHUNKS]:
+    odd = 0
+    for line in lines:
         for own in _found(line, "per_step_accepted"):
-            if _counts(own) and max(own, default=0) < MOST_DRAFTS:
+            good = isinstance(own, list) and len(own) < _MOST_STEPS
+            if good and all(type(n) is int and 0 <= n < MOST_DRAFTS for n in own):
                 rounds += own
-    return Tally.of(rounds) if rounds else None
+            else:
+                odd += 1
+    notes = [f"{odd} answers have steps that are none"] if odd else []
+    return (Tally.of(rounds) if rounds else None), notes
 
 
 def logged_of(text: str) -> Logged | None:
@@ -116,8 +128,3 @@ def _found(value: Any, name: str, depth: int = 0) -> Iterator[Any]:
         for inner in value[:1024]:
             if isinstance(inner, Mapping):
                 yield from _found(inner, name, depth + 1)
-
-
-def _counts(value: Any) -> bool:
-    good = isinstance(value, list) and len(value) <= MOST_DRAFTS
-    return good and all(type(n) is int and 0 <= n < 1 << 40 for n in value)

@@ -14,44 +14,65 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.errors import WorkbenchError
 from workbench.speculation.facts import Recorded
-from workbench.speculation.read_features import load_pickle
+from workbench.speculation.files import left_out
+from workbench.speculation.read_features import MOST_TOKENS, load_pickle, no_sample, numbers, whole
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-_PASS = re.compile(r"Pass\d{1,9}\.pt$")
+_PASS = re.compile(r"Pass\d{1,9}\.pt$", re.ASCII)
 _MOST_PASSES = 20_000
+_MOST_BYTES = 8 << 30  # of all of them
 _INPUT = ".forward_batch_info."
 
 
 def passes_of(folder: Path) -> list[Path]:
-    """Return the files of all passes of the first rank, in order; none where the folder is no dump."""
-    found = sorted(
+    """Return the files of the target's passes in order, of the first rank; none where this is no dump."""
+    return sorted(
         path
         for path in folder.rglob("Pass*.pt")
-        if _PASS.search(path.name) and "TP0_" in path.parent.name
+        if _PASS.search(path.name) and "TP0_" in path.parent.name and path.is_file()
+        if "/draft/" not in path.as_posix()
     )
-    return found[:_MOST_PASSES]
 
 
-def read_dump(folder: Path) -> tuple[Recorded, ...]:
-    """Return the texts of a dump with the target's features, one a request.
+def read_dump(folder: Path) -> tuple[tuple[Recorded, ...], list[str]]:
+    """Return the texts of a dump with the target's features, one a request, and what is left out.
 
-    Passes of several requests at once are not taken apart: record one request at a time.
+    Passes of several requests at once are not taken apart: record one request at a time. A text ends where a
+    pass is damaged: what came next is not known.
     """
     texts: list[_Text] = []
-    passes = [path for path in passes_of(folder) if "/draft/" not in path.as_posix()]
-    for path in passes:
-        found = load_pickle(path)
-        one = _Pass.of(found)
+    odd: list[tuple[str, WorkbenchError]] = []
+    open_text: _Text | None = None
+    passes, size, many = passes_of(folder), 0, 0
+    for path in passes[:_MOST_PASSES]:
+        size += path.stat().st_size
+        if size > _MOST_BYTES:
+            break
+        many += 1
+        try:
+            one = _Pass.of(load_pickle(path), path)
+        except WorkbenchError as error:
+            odd.append((path.name, error))
+            open_text = None
+            continue
         if one is None or not one.layers:  # the draft's own steps have no layer behind the first
             continue
         if one.positions[0] == 0:
-            texts.append(_Text())
-        if texts:
-            texts[-1].add(one)
-    return tuple(r for number, text in enumerate(texts) if (r := text.recorded(str(number))))
+            open_text = _Text()
+            texts.append(open_text)
+        if open_text is not None:
+            open_text.add(one)
+    found = [text.recorded(str(number)) for number, text in enumerate(texts)]
+    notes = left_out("passes", odd)
+    if many < len(passes):
+        notes.append(f"{len(passes) - many} more passes were not read")
+    if lost := found.count(None):
+        notes.append(f"{lost} texts of the dump have no round, or not all of their places")
+    return tuple(one for one in found if one is not None), notes
 
 
 class _Pass:
@@ -63,23 +84,37 @@ class _Pass:
         self.tokens, self.positions, self.layers = tokens, positions, layers
 
     @classmethod
-    def of(cls, found: Mapping[str, Any]) -> _Pass | None:
-        """Return a pass of one request by the target, None for another."""
+    def of(cls, found: Mapping[str, Any], path: Path) -> _Pass | None:
+        """Return a pass of one request by the target, None for another.
+
+        Raises
+        ------
+        WorkbenchError
+            Tokens, positions and layers do not fit together.
+        """
         import torch
 
         given = {
-            name.rpartition(_INPUT)[2]: value.flatten().tolist()
+            name.rpartition(_INPUT)[2]: whole(value, path, name)
             for name, value in found.items()
             if _INPUT in name and isinstance(value, torch.Tensor)
         }
-        tokens, positions = given.get("input_ids"), given.get("positions")
-        seen = given.get("seq_lens", [])
+        seen = given.get("seq_lens")
         drafts = any(name.startswith(("model.fc", "model.midlayer")) for name in found)
-        if not tokens or not positions or len(seen) != 1 or drafts:
+        if (
+            drafts
+            or seen is None
+            or seen.numel() != 1
+            or not {"input_ids", "positions"} <= {*given}
+        ):
             return None
-        if len(tokens) != len(positions) or not all(type(t) is int for t in tokens):
-            return None
-        return cls(tokens, positions, _inputs(found, len(tokens)))
+        tokens, positions = (given[name].flatten().tolist() for name in ("input_ids", "positions"))
+        if not tokens or len(tokens) != len(positions):
+            raise no_sample(path, f"{len(tokens)} tokens do not fit {len(positions)} positions")
+        for values, most in ((tokens, 1 << 31), (positions, MOST_TOKENS)):
+            if not all(type(n) is int and 0 <= n < most for n in values):
+                raise no_sample(path, "its tokens or positions are no whole numbers, or too large")
+        return cls(tokens, positions, _inputs(found, len(tokens), path))
 
 
 class _Text:
@@ -89,7 +124,7 @@ class _Text:
         self.tokens: dict[int, int] = {}
         self.rows: dict[int, dict[int, Tensor]] = {}
         self.roots: list[int] = []
-        self.prompt = 0
+        self.prompt = self.end = 0
 
     def add(self, one: _Pass) -> None:
         """Put in one pass; the places behind its first are not known to be accepted until the next comes."""
@@ -99,8 +134,9 @@ class _Text:
         else:
             self.roots.append(first)
         # The pass begins with the last verified token: whatever was guessed from there on is void.
-        for place in [p for p in self.tokens if p > first]:
-            del self.tokens[place]
+        for place in range(first + 1, self.end):
+            self.tokens.pop(place, None)
+        self.end = max(first, *one.positions) + 1
         for row, (place, token) in enumerate(zip(one.positions, one.tokens, strict=True)):
             if place in self.tokens and place != first:
                 continue  # a tree: the first branch stands, later ones are siblings
@@ -115,12 +151,11 @@ class _Text:
             return None
         # What follows the last root was drafted, and nobody says whether it was accepted.
         places = range(self.roots[-1] + 1)
-        if not set(places) <= set(self.tokens):
+        if len(places) > len(self.tokens) or not all(place in self.tokens for place in places):
             return None
-        layers = set.intersection(*(set(self.rows[p]) for p in places))
-        if not layers:
+        kept = sorted(set.intersection(*(set(self.rows[p]) for p in places)))
+        if not kept or len({len(self.rows[p][k]) for p in places for k in kept}) > 1:
             return None
-        kept = sorted(layers)
         rows = torch.stack([torch.cat([self.rows[p][k] for k in kept]) for p in places])
         known = tuple(root + 1 for root in self.roots)
         emitted = tuple(b - a for a, b in pairwise(known))
@@ -130,16 +165,16 @@ class _Text:
         )
 
 
-def _inputs(found: Mapping[str, Any], tokens: int) -> dict[int, Tensor]:
+def _inputs(found: Mapping[str, Any], tokens: int, path: Path) -> dict[int, Tensor]:
     """Return the input of each layer: the residual that its first norm hands on."""
     import torch
 
     layers = {}
     for name, value in found.items():
-        match = re.fullmatch(r"model\.layers\.(\d{1,4})\.input_layernorm", name)
+        match = re.fullmatch(r"model\.layers\.(\d{1,4})\.input_layernorm", name, re.ASCII)
         if not match or not isinstance(value, list | tuple) or len(value) != 2:
             continue
         residual = value[1]
         if isinstance(residual, torch.Tensor) and residual.ndim == 2 and len(residual) == tokens:
-            layers[int(match[1])] = residual
+            layers[int(match[1])] = numbers(residual, path, name)
     return layers

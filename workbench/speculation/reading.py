@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gzip
-import json
-import lzma
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,16 +11,19 @@ from typing import Any
 from workbench.errors import WorkbenchError, shown
 from workbench.speculation import read_counts, read_dump, read_features
 from workbench.speculation.facts import Facts, Recorded
+from workbench.speculation.files import content, json_lines, json_of, left_out, place_of
 from workbench.speculation.observed import (
     Launch,
-    read_hidden,
+    hidden_of,
+    launch_of,
     read_launch,
-    read_lines,
     read_run,
     read_tensors,
 )
+from workbench.speculation.tally import Tally
 
 MOST_SAMPLES = 512  # files of hidden states that are read
+_MOST_SAMPLED = 8 << 30  # bytes of them in all
 _MOST_BYTES = 256 << 20
 _LINES = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
 _LOGS = (".log", ".log.gz", ".log.xz", ".txt")
@@ -44,53 +44,76 @@ def read_facts(place: str | os.PathLike[str]) -> Facts:
     WorkbenchError
         There is nothing there, or nothing that is known.
     """
-    path = Path(place).expanduser()
-    if not path.exists():
+    if not isinstance(place, str | os.PathLike) or not os.fspath(place):
         raise WorkbenchError(
-            f"there is no evidence at {path}", next_step="Give the folder of a recorded run."
+            f"{shown(place)} is no place of evidence",
+            next_step="Give the path of a folder or of a file.",
         )
-    found = _folder(path) if path.is_dir() else _file(path)
-    if found is None:
+    path = place_of(place)
+    try:
+        path.stat()
+    except (OSError, ValueError) as error:  # a NUL in the name
         raise WorkbenchError(
-            f"{path} holds no evidence that is known",
-            why="neither requests, hidden states, dumps, per-request metrics nor a log is in it",
-            next_step="Give a recorded run, hs_*.safetensors, answers as JSON lines, or a server's log.",
-        )
-    return found
+            f"there is no evidence at {shown(os.fspath(place))}",
+            why=getattr(error, "strerror", None) or str(error),
+            next_step="Give the folder of a recorded run.",
+        ) from None
+    try:
+        return _folder(path) if path.is_dir() else _file(path)
+    except OSError as error:
+        raise WorkbenchError(
+            f"cannot read the evidence at {path}",
+            why=str(error),
+            next_step="Ask for read permission, or copy it.",
+        ) from None
 
 
-def _folder(path: Path) -> Facts | None:
+def _unknown(path: Path, why: str = "") -> WorkbenchError:
+    return WorkbenchError(
+        f"{path} holds no evidence that is known",
+        why=why or "neither requests, hidden states, dumps, per-request metrics nor a log is in it",
+        next_step="Give a recorded run, hs_*.safetensors, answers as JSON lines, or a server's log.",
+    )
+
+
+def _folder(path: Path) -> Facts:
     launch = read_launch(path) if (path / "launch.json").is_file() else None
     memory = read_tensors(path, "memory")
     run = None
     if any((path / f"requests.jsonl{end}").is_file() for end in ("", ".gz")):
         run = read_run(path)
-    hidden = read_features.recorded_of(read_hidden(path), run)
+    answers, notes = hidden_of(path)
+    hidden = read_features.recorded_of(answers, run)
     counts = _counts_in(path, _LOGS if run is not None else (*_LINES, *_LOGS))
     if run is not None and run.requests:
         return Facts(
             str(path), "run", "a recorded run", run, hidden, counts.tally, counts.logged,
-            run.launch, memory, run.notes,
+            run.launch, memory, (*run.notes, *notes),
         )  # fmt: skip
     launch = launch or counts.launch
+    notes += run.notes if run is not None else ()
     if hidden:
         form = "answers of SGLang with hidden states"
         return dataclasses.replace(
-            counts, source=str(path), kind="features", form=form, recorded=hidden, launch=launch
-        )
+            counts, source=str(path), kind="features", form=form, recorded=hidden, launch=launch,
+            notes=(*counts.notes, *notes),
+        )  # fmt: skip
     for form, read in _SAMPLES.items():
-        recorded, notes = read(path)
+        recorded, more = read(path)
+        notes += more
         if recorded:
             return Facts(
                 str(path), "features", form, None, recorded, counts.tally, counts.logged,
                 launch, memory, tuple(notes),
             )  # fmt: skip
     if counts.tally is None and counts.logged is None:
-        return None
-    return dataclasses.replace(counts, source=str(path), launch=launch)
+        raise _unknown(path, "; ".join(notes))
+    return dataclasses.replace(
+        counts, source=str(path), launch=launch, notes=(*counts.notes, *notes)
+    )
 
 
-def _file(path: Path) -> Facts | None:
+def _file(path: Path) -> Facts:
     name = path.name.lower()
     if name.endswith(".safetensors"):
         recorded = (read_features.read_speculators(path),)
@@ -99,36 +122,57 @@ def _file(path: Path) -> Facts | None:
         recorded = (read_features.read_specforge(path),)
         return Facts(str(path), "features", "hidden states of SpecForge", None, recorded)
     found = _counts_of([path])
-    return None if found.tally is None and found.logged is None else found
+    if found.tally is None and found.logged is None:
+        raise _unknown(path, "; ".join(found.notes))
+    return found
 
 
 def _speculators(path: Path) -> tuple[tuple[Recorded, ...], list[str]]:
-    files = sorted(path.glob("hs_*.safetensors")) or sorted(path.glob("*/hs_*.safetensors"))
+    files = _files(path, "hs_*.safetensors") or _files(path, "*/hs_*.safetensors")
     return _some(files, read_features.read_speculators)
 
 
 def _specforge(path: Path) -> tuple[tuple[Recorded, ...], list[str]]:
-    return _some(
-        sorted([*path.glob("*.ckpt"), *path.glob("*/*.ckpt")]), read_features.read_specforge
-    )
+    files = sorted([*_files(path, "*.ckpt"), *_files(path, "*/*.ckpt")])
+    return _some(files, read_features.read_specforge)
+
+
+def _files(path: Path, pattern: str) -> list[Path]:
+    return sorted(file for file in path.glob(pattern) if file.is_file())
 
 
 def _some(
     files: list[Path], read: Callable[[Path], Recorded]
 ) -> tuple[tuple[Recorded, ...], list[str]]:
-    left = len(files) - MOST_SAMPLES
-    notes = [f"{left} more samples were not read"] if left > 0 else []
-    return tuple(read(file) for file in files[:MOST_SAMPLES]), notes
-
-
-def _dump(path: Path) -> tuple[tuple[Recorded, ...], list[str]]:
-    return (read_dump.read_dump(path) if read_dump.passes_of(path) else ()), []
+    """Return so many samples as can be held, and notes that say which are left out."""
+    found, odd, size, many = [], [], 0, 0
+    for file in files[:MOST_SAMPLES]:
+        size += file.stat().st_size
+        if many and size > _MOST_SAMPLED:
+            break
+        many += 1
+        try:
+            found.append(read(file))
+        except WorkbenchError as error:
+            odd.append((file.name, error))
+    if odd and not found:
+        raise odd[0][1]
+    unread = len(files) - many
+    notes = [f"{unread} more samples were not read"] if unread else []
+    return tuple(found), [*left_out("samples", odd), *notes]
 
 
 _SAMPLES = {
     "hidden states of speculators": _speculators,
     "hidden states of SpecForge": _specforge,
-    "a tensor dump of SGLang": _dump,
+    "a tensor dump of SGLang": read_dump.read_dump,
+}
+
+
+_COUNTS = {
+    "answers' histograms": read_counts.tally_of_answers,
+    "per-request metrics of vLLM": read_counts.tally_of_vllm,
+    "streamed chunks": read_counts.tally_of_chunks,
 }
 
 
@@ -140,68 +184,45 @@ def _counts_in(path: Path, ends: tuple[str, ...]) -> Facts:
 def _counts_of(files: list[Path]) -> Facts:
     """Return what files count: the engine's own histogram goes before chunks, and both before nothing."""
     lines = [line for file in files if file.name.lower().endswith(_LINES) for line in _lines(file)]
-    tally, notes = read_counts.tally_of_answers(lines)
-    form = "answers' histograms"
-    if tally is None:
-        tally, form = read_counts.tally_of_vllm(lines), "per-request metrics of vLLM"
-    if tally is None:
-        tally, form = read_counts.tally_of_chunks(lines), "streamed chunks"
+    tally, form, notes = _tally(lines)
     logged, launch = None, None
     for file in files:
         if file.name.lower().endswith(_LOGS) and logged is None:
-            text = _unpacked(file).decode("utf-8", "replace")
+            text = content(file, _MOST_BYTES, whole=False).decode("utf-8", "replace")
             logged = read_counts.logged_of(text)
-            launch = _launch_of(read_counts.arguments_of_log(text)) if logged else None
-    form = form if tally else "a log"
+            launch = _launch_of(text, file) if logged else None
     source = str(files[0]) if len(files) == 1 else ""
     return Facts(
         source, "counts", form, tally=tally, logged=logged, launch=launch, notes=tuple(notes)
     )
 
 
+def _tally(lines: list[dict[str, Any]]) -> tuple[Tally | None, str, list[str]]:
+    """Return the counts, of which form they are, and what was left out."""
+    notes: list[str] = []
+    for form, count in _COUNTS.items():
+        tally, more = count(lines)
+        notes += more
+        if tally is not None:
+            return tally, form, notes
+    return None, "a log", notes
+
+
 def _lines(file: Path) -> Iterator[dict[str, Any]]:
     """Yield the JSON objects of a file: one a line, or one alone, or a list of them."""
     if ".jsonl" in file.name.lower():
-        yield from read_lines(file) or ()
+        yield from json_lines(file) or ()
         return
-    try:
-        value = json.loads(_unpacked(file))
-    except (ValueError, RecursionError):
-        raise WorkbenchError(f"{file} is not JSON", next_step="Copy the file again.") from None
+    value = json_of(content(file, _MOST_BYTES), file)
     values = value if isinstance(value, list) else [value]
     yield from (item for item in values if isinstance(item, dict))
 
 
-def _unpacked(file: Path) -> bytes:
-    """Return the first 256 MiB of a file, unpacked: a log says the same all along."""
-    openers: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open}
-    try:
-        with openers.get(file.suffix, open)(file, "rb") as stream:
-            return bytes(stream.read(_MOST_BYTES))
-    except (OSError, EOFError, lzma.LZMAError) as error:
-        raise WorkbenchError(
-            f"cannot read {file}", why=str(error), next_step="Copy the file again."
-        ) from None
-
-
-def _launch_of(arguments: dict[str, str]) -> Launch | None:
+def _launch_of(text: str, file: Path) -> Launch | None:
     """Return a launch as a log's arguments tell it; the version is not among them."""
-
-    def number(name: str, default: int) -> int:
-        text = arguments.get(f"speculative_{name}", "")
-        return int(text) if text.isdecimal() else default
-
-    if not arguments:
-        return None
-    steps = number("num_steps", 3)
-    return Launch(
-        engine="",
-        algorithm=arguments.get("speculative_algorithm", "").upper(),
-        steps=steps,
-        topk=number("eagle_topk", 1),
-        draft_tokens=number("num_draft_tokens", steps + 1),
-        draft=arguments.get("speculative_draft_model_path", ""),
-    )
+    said = read_counts.arguments_of_log(text)
+    flags = {name.replace("_", "-"): value for name, value in said.items()}
+    return launch_of(flags, str(file)) if flags else None
 
 
 def origin_of(facts: Facts) -> str:

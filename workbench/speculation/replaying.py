@@ -20,15 +20,17 @@ from workbench.speculation.given import (
     TRAINER,
     check_arguments,
     check_draft,
+    check_launch,
     check_sizes,
-    check_tokens,
+    check_texts,
     dtype_of,
     folder_of,
     is_evidence,
     name_of,
+    read_expected,
 )
 from workbench.speculation.judging import HARDLY, Proof, Seen, contradicting, judge
-from workbench.speculation.observed import Launch, read_run
+from workbench.speculation.observed import Launch
 from workbench.speculation.result import Replay
 from workbench.speculation.sampled import Rule, Sampling, sample_freely
 from workbench.speculation.setup import as_launched, numerics_of
@@ -106,10 +108,11 @@ def replay(
     given = target
     if facts is None and prompts is None and is_evidence(target):
         facts, target = reading.read_facts(target), None
+    check_launch(facts.launch if facts is not None else None)
     checkpoint = checkpoint_of(draft)
     check_draft(checkpoint)
     launch, notes = _launch(facts, engine, steps, topk, draft_tokens, target)
-    aim, said = fitting(_expected(expected, launch.steps), launch.steps, launch.topk)
+    aim, said = fitting(read_expected(expected, launch.steps), launch.steps, launch.topk)
     notes += said
     facts = _some(facts, requests)
     if facts is not None and facts.kind == "counts":
@@ -118,7 +121,7 @@ def replay(
         words = Words(folder_of(target))
         asked = prompts_of(prompts, words)[:requests]
         runs = target_of(target, numerics_of(launch))
-        check_tokens(asked, runs.vocabulary)
+        check_texts(asked, runs, new_tokens)
         if temperature > 0:
             trial, note = _sampled(runs, checkpoint, asked, launch, aim, temperature, new_tokens)
             notes.append(note)
@@ -180,13 +183,11 @@ def _of_facts(
                 raise
         else:
             texts = facts.run
-            check_tokens(
-                texts.texts if texts else [r.tokens for r in facts.recorded], runs.vocabulary
-            )
+            check_texts(texts.texts if texts else [r.tokens for r in facts.recorded], runs)
             if texts is None and facts.recorded:
                 return _on_text(facts, runs, draft, launch, expected), Words(folder), []
             assert texts is not None
-            run = dataclasses.replace(texts, launch=launch)
+            run = dataclasses.replace(texts, launch=launch, notes=facts.notes)
             trial = Trial.of_run(run, runs, draft, memory=facts.memory, expected=expected)
             return trial, Words(folder), []
     if not facts.recorded:
@@ -227,8 +228,8 @@ def _on_features(
 ) -> tuple[Trial, Words, list[str]]:
     """Replay on recorded features, with the target's embedding and head alone."""
     target: Any = recorded.RecordedTarget(checkpoint, numerics_of(launch))
-    check_tokens([r.tokens for r in facts.recorded], target.vocabulary)
     loaded, driving = as_launched(launch, draft, target, memory=facts.memory)
+    check_texts([r.tokens for r in facts.recorded], target, layers=len(driving.aux or ()))
     notes = ["the target was not run: the draft is replayed on the features that were recorded"]
     if driving.extend == "block":
         driving = driving.replaced(extend="accepted")
@@ -271,17 +272,18 @@ def _launch(
     """Return how the draft is loaded and driven, and what a reader should know of that choice."""
     own = facts.launch if facts else None
     if own is not None:
+        own = dataclasses.replace(own, dtype=_dtype(own, target))
         if engine is None:
             said = own.engine or "no known version"
-            return own, [
-                f"loaded and driven as the evidence was launched: {said}, {own.algorithm or 'EAGLE3'}"
-            ]
-        if engine == TRAINER:
-            changed = dataclasses.replace(own, engine="", algorithm="EAGLE3")
-            return changed, ["as the trainer means the draft, on the texts of the evidence"]
-        return dataclasses.replace(own, engine=engine), [
-            f"loaded and driven as {engine}, though the evidence ran {own.engine or 'another version'}"
-        ]
+            told = f"loaded and driven as the evidence was launched: {said}, {own.algorithm or 'EAGLE3'}"
+        elif engine == TRAINER:
+            own = dataclasses.replace(own, engine="", algorithm="EAGLE3")
+            told = "as the trainer means the draft, on the texts of the evidence"
+        else:
+            ran = own.engine or "another version"
+            own = dataclasses.replace(own, engine=engine)
+            told = f"loaded and driven as {engine}, though the evidence ran {ran}"
+        return own, [told, *own.notes]
     made = Launch(
         engine="" if engine in (None, TRAINER) else str(engine),
         algorithm="EAGLE3",
@@ -294,6 +296,11 @@ def _launch(
     if made.engine.startswith("sglang"):
         notes.append("no attention backend is named: what Triton's does to drafts is left out")
     return made, notes
+
+
+def _dtype(launch: Launch, target: Any) -> str:
+    """Return the dtype that a launch names; where it leaves that to the target's config, what that says."""
+    return dtype_of(target) if launch.dtype in ("", "auto") else launch.dtype
 
 
 def _counted(
@@ -387,13 +394,3 @@ def _some(facts: Facts | None, requests: int | None) -> Facts | None:
         return facts
     run = facts.run.some(requests) if facts.run else None
     return dataclasses.replace(facts, run=run, recorded=facts.recorded[:requests])
-
-
-def _expected(given: Any, steps: int) -> Expected | None:
-    if given is None or isinstance(given, Expected):
-        return given
-    if isinstance(given, int | float) and not isinstance(given, bool):
-        return Expected.given(float(given))
-    if isinstance(given, str | os.PathLike) and Path(given).is_dir():
-        return Expected.of_run(read_run(given))
-    return Expected.of_training(given, steps)

@@ -5,9 +5,17 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable
+from itertools import accumulate
 from typing import Any, Self
 
-MOST_DRAFTS = 4096  # accepted in one round; no engine drafts as deep
+MOST_DRAFTS = 256  # accepted in one round; no engine drafts as deep
+HISTOGRAMS = ("spec_correct_drafts_histogram", "spec_accept_histogram")  # in an answer's meta_info
+
+
+def is_histogram(value: Any, most: int = 1 << 40) -> bool:
+    """Tell whether a value that was read counts rounds by the number of their accepted drafts."""
+    good = isinstance(value, list) and len(value) <= MOST_DRAFTS + 1
+    return good and all(type(n) is int and 0 <= n < most for n in value)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -61,15 +69,15 @@ class Tally:
         rounds = self.rounds
         if not rounds:
             return ()
-        return tuple(sum(self.histogram[k:]) / rounds for k in range(1, deepest + 1))
+        left = [rounds, *(rounds - gone for gone in accumulate(self.histogram))]
+        return tuple(left[min(k, len(left) - 1)] / rounds for k in range(1, deepest + 1))
 
     @classmethod
     def from_list(cls, values: Any) -> Self | None:
         """Rebuild it from a saved list; None stays None."""
         if values is None:
             return None
-        good = isinstance(values, list) and len(values) <= MOST_DRAFTS
-        if not good or not all(type(n) is int and 0 <= n < 1 << 53 for n in values):
+        if not is_histogram(values, 1 << 53):
             raise ValueError("a histogram is a list of whole numbers")
         return cls(tuple(values))
 
