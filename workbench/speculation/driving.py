@@ -213,14 +213,23 @@ def read_ids(config: Mapping[str, Any], *, trainer: bool) -> tuple[int, ...] | N
     With `trainer` the top-level list of speculators counts; SGLang reads ``eagle_config`` alone.
     """
     eagle = config.get("eagle_config")
-    ids = eagle.get("eagle_aux_hidden_state_layer_ids") if isinstance(eagle, Mapping) else None
+    if eagle is not None and not isinstance(eagle, Mapping):
+        raise _no_ids("eagle_config", eagle, "an object is wanted")
+    ids = eagle.get("eagle_aux_hidden_state_layer_ids") if eagle else None
     if trainer and config.get("eagle_aux_hidden_state_layer_ids"):
         ids = config["eagle_aux_hidden_state_layer_ids"]
-    if not isinstance(ids, list | tuple) or not ids:
+    if ids is None or ids == []:
         return None
-    if not all(isinstance(k, int) and not isinstance(k, bool) and 0 <= k < 10_000 for k in ids):
-        raise WorkbenchError(
-            "eagle_aux_hidden_state_layer_ids is no list of layer numbers",
-            next_step="Write the layers of the training run, as in [2, 18, 33].",
-        )
+    if not isinstance(ids, list | tuple) or not all(
+        isinstance(k, int) and not isinstance(k, bool) and 0 <= k < 10_000 for k in ids
+    ):
+        raise _no_ids("eagle_aux_hidden_state_layer_ids", ids, "a list of layer numbers is wanted")
     return tuple(ids)
+
+
+def _no_ids(name: str, value: object, why: str) -> WorkbenchError:
+    return WorkbenchError(
+        f"the draft's config says {name} is {shown(value, 60)}",
+        why=why,
+        next_step="Write the layers of the training run, as in [2, 18, 33].",
+    )

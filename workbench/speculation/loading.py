@@ -11,11 +11,25 @@ from workbench.engines import registry
 from workbench.engines.outcome import LoadOutcome
 from workbench.engines.profile import NotCovered, Refused
 from workbench.engines.simulate import simulate
-from workbench.errors import WorkbenchError, shown
+from workbench.errors import WorkbenchError, shorten
+from workbench.speculation.draft_config import DraftConfig
 from workbench.speculation.eagle3 import Draft, Settings
 from workbench.speculation.layers import Numerics
-from workbench.speculation.mla import Latent
-from workbench.speculation.rope import attention_scale, rope_of
+from workbench.speculation.shapes import (
+    EMBED,
+    HEAD,
+    Found,
+    Shape,
+    check_layers,
+    check_map,
+    check_own,
+    check_shapes,
+    check_target,
+    gated_width,
+    held_layers,
+    wanted_shapes,
+    wrong_shape,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -71,29 +85,38 @@ def load_draft(
     WorkbenchError
         The config does not describe a draft, or a tensor is missing that nothing can stand in for.
     """
-    outcome, config = (
+    outcome, text = (
         (None, checkpoint.config.text) if engine is None else _loaded(checkpoint, engine)
     )
     facts = outcome.facts if outcome else {}
-    name = outcome.engine if outcome else ""
-    settings = _settings(config, checkpoint, facts, name, numerics or Numerics())
-    found: dict[str, tuple[str, Tensor]] = {}
-    for key, name in _held(checkpoint, outcome).items():
-        for part, value in _split(name, checkpoint.tensor(key), settings):
-            found[part] = ("file", value)
+    config = DraftConfig(text, facts)
+    settings = config.settings(
+        _joined(checkpoint, config), outcome.engine if outcome else "", numerics or Numerics()
+    )
+    check_layers(settings, checkpoint.names)
+    found, notes = _held(checkpoint, outcome, settings, config)
     for name, held in (memory or {}).items():
         for part, value in _split(canonical(name), held, settings):
             found[part] = ("memory", value)
     as_eagle = outcome is not None and outcome.engine == "sglang" and algorithm != "EAGLE3"
-    rows = int(facts.get("draft_vocab_size") or config.get("draft_vocab_size") or 0)
-    _share(found, facts, target, as_eagle, rows if outcome else 0)
-    mapped = _target_ids(checkpoint, outcome, as_eagle, rows or _rows(found))
+    _share(found, facts, target, as_eagle, config.vocabulary if outcome else 0)
+    vocabulary = check_target(found, settings, target, as_eagle)
+    offsets = _offsets(checkpoint, outcome)
+    rows = config.vocabulary if outcome else _rows(found, offsets, config.vocabulary)
+    rows = rows or vocabulary
     if outcome is None:
-        _return_head(found, len(mapped))
-    _fill(found, settings, len(mapped), fill, int(config.get("intermediate_size") or 0))
+        _return_head(found, rows)
+        notes += _contradictions(checkpoint, found, config, rows)
+    gated = gated_width(found, config.gated)
+    check_shapes(found, settings, rows, gated)
+    mapped = _target_ids(None if as_eagle else offsets, rows, vocabulary)
+    if HEAD not in found and rows > vocabulary:
+        raise config.odd("draft_vocab_size", f"the target has {vocabulary:,} tokens")
+    _fill(found, wanted_shapes(settings, rows, gated), fill)
     tensors = {name: value.to(device).float() for name, (_, value) in found.items()}
     origins = {name: origin for name, (origin, _) in found.items()}
-    return Draft(settings, tensors, mapped.to(device), origins, _notes(mapped, target, origins))
+    notes += _notes(mapped, target, origins)
+    return Draft(settings, tensors, mapped.to(device), origins, tuple(notes))
 
 
 def canonical(key: str) -> str:
@@ -129,81 +152,85 @@ def _loaded(checkpoint: Checkpoint, engine: str) -> tuple[LoadOutcome, Mapping[s
             why=error.text,
             next_step="See diff_keys for what it refuses; engine=None replays by the trainer's names.",
         ) from None
-    return simulate(profile, model, checkpoint.table, version), config.text
+    outcome = simulate(profile, model, checkpoint.table, version)
+    if outcome.outcome != "loads":
+        raise _not_run(f"{engine} does not load this draft", outcome.error, engine)
+    for group in outcome.keys:
+        if (
+            group.status == "mismatched" and not group.parameter
+        ):  # d2t, which goes into no parameter
+            what = f"{engine} drafts with numbers that mean nothing"
+            raise _not_run(what, f"{group.names[0]}: {group.reason}", engine)
+    return outcome, config.text
 
 
-def _held(checkpoint: Checkpoint, outcome: LoadOutcome | None) -> dict[str, str]:
-    """Return the keys that reach a parameter, each with its canonical name."""
-    if outcome is None:
-        names: Iterable[str] = checkpoint.names
-    else:
-        names = (n for g in outcome.keys if g.status == "loaded" for n in g.names)
-    return {key: canonical(key) for key in names if canonical(key).rpartition(".")[2] not in _MAP}
-
-
-def _settings(
-    config: Mapping[str, Any],
-    checkpoint: Checkpoint,
-    facts: Mapping[str, Any],
-    engine: str,
-    numerics: Numerics,
-) -> Settings:
-    """Return what the draft computes, by its config and by what the engine reads of it."""
-
-    def whole(name: str, default: int | None = None) -> int:
-        value = config.get(name)
-        value = default if value is None else value
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 1 << 24:
-            raise WorkbenchError(
-                f"the draft's config says {name} is {shown(value)}",
-                why="a whole number is wanted",
-                next_step="Correct config.json: compare it with the training run's.",
-            )
-        return value
-
-    def flag(name: str) -> bool:
-        return bool(facts.get(name, config.get(name, False)))
-
-    hidden, heads = whole("hidden_size"), whole("num_attention_heads")
-    latent = None
-    head_dim = whole("head_dim", hidden // heads)
-    turned = head_dim
-    if config.get("kv_lora_rank") is not None:
-        latent = Latent(
-            whole("q_lora_rank"), whole("kv_lora_rank"), whole("qk_nope_head_dim"),
-            whole("qk_rope_head_dim"), whole("v_head_dim"),
-        )  # fmt: skip
-        turned, head_dim = latent.turned, latent.plain + latent.turned
-    width = whole("target_hidden_size", hidden)
-    epsilon = config.get("rms_norm_eps", 1e-6)
-    return Settings(
-        hidden=hidden,
-        heads=heads,
-        key_heads=heads if latent else whole("num_key_value_heads", heads),
-        head_dim=head_dim,
-        layers=whole("num_hidden_layers", 1),
-        aux=int(facts.get("num_aux") or _joined(checkpoint, width)),
-        aux_width=width,
-        epsilon=float(epsilon),
-        rope=rope_of(
-            config, turned, interleaved=bool(latent and config.get("rope_interleave", True))
-        ),
-        scale=attention_scale(config, head_dim),
-        norm_before_fc=flag("norm_before_fc"),
-        fc_norm=flag("fc_norm") or flag("use_aux_norm"),
-        norm_before_residual=flag("norm_before_residual"),
-        norm_output=flag("norm_output"),
-        later_norm="hidden_norm" if engine == "sglang" else "input_layernorm",
-        latent=latent,
-        numerics=numerics,
+def _not_run(what: str, why: str, engine: str) -> WorkbenchError:
+    return WorkbenchError(
+        what,
+        why=why,
+        next_step=f"Run workbench diff with engine {engine}: it names every tensor that does not fit.",
     )
 
 
-def _joined(checkpoint: Checkpoint, width: int) -> int:
-    """Return how many layers `fc` joins, by its shape; 3 where there is none."""
+def _held(
+    checkpoint: Checkpoint, outcome: LoadOutcome | None, settings: Settings, config: DraftConfig
+) -> tuple[Found, list[str]]:
+    """Return the tensors that reach a parameter, by canonical name and in parts; and what to say of them."""
+    found: Found = {}
+    notes: list[str] = []
+    wanted = wanted_shapes(settings, config.vocabulary, config.gated)
+    keys: dict[str, str] = {}
+    if outcome is None:
+        _check_plain(checkpoint)
+    for key, fits in _reaching(checkpoint, outcome).items():
+        for part, value in _split(canonical(key), checkpoint.tensor(key), settings):
+            if outcome is None:
+                check_own(key, part, value, keys, wanted)
+            if fits or part not in wanted:
+                found[part] = ("file", value)
+            else:
+                found[part] = ("file", _cut(value, wanted[part]))
+                held = f"{part} has shape {list(value.shape)} in the file"
+                notes.append(f"{held}: cut or padded to {list(wanted[part])} without a word")
+    return found, notes
+
+
+def _reaching(checkpoint: Checkpoint, outcome: LoadOutcome | None) -> dict[str, bool]:
+    """Return the keys that reach a parameter, and whether each has its shape."""
+    if outcome is None:
+        keys = dict.fromkeys(checkpoint.names, True)
+    else:
+        taken = [g for g in outcome.keys if g.status in ("loaded", "mismatched")]
+        keys = {name: g.status == "loaded" for g in taken for name in g.names}
+    return {k: fits for k, fits in keys.items() if canonical(k).rpartition(".")[2] not in _MAP}
+
+
+def _check_plain(checkpoint: Checkpoint) -> None:
+    """Raise where the weights are stored as codes."""
+    if checkpoint.quantization.groups:
+        raise WorkbenchError(
+            "the draft is quantised",
+            why=f"its weights are stored as {checkpoint.quantization.format}, and none is read so here",
+            next_step="Give the draft before it was quantised; trainers save it in bfloat16.",
+        )
+
+
+def _cut(value: Tensor, shape: Shape) -> Tensor:
+    """Return a tensor cut to a shape, and padded with zeros where it is too short."""
+    out = value.new_zeros(shape)
+    place = tuple(slice(min(a, b)) for a, b in zip(value.shape, shape, strict=True))
+    out[place] = value[place]
+    return out
+
+
+def _joined(checkpoint: Checkpoint, config: DraftConfig) -> int:
+    """Return how many layers `fc` joins, by its shape; 3 where that says nothing."""
     for name in checkpoint.names:
-        if canonical(name) == "fc.weight" and len(checkpoint[name].shape) == 2:
-            return max(1, checkpoint[name].shape[1] // width)
+        if canonical(name) == "fc.weight":
+            rows, *columns = checkpoint[name].shape or (0,)
+            whole = len(columns) == 1 and not columns[0] % config.width
+            if whole and rows == config.whole("hidden_size"):
+                return max(1, columns[0] // config.width)
     return 3
 
 
@@ -219,15 +246,15 @@ def _split(name: str, value: Tensor, settings: Settings) -> Iterable[tuple[str, 
         sizes = [s.heads * s.head_dim, s.key_heads * s.head_dim, s.key_heads * s.head_dim]
     elif ".gate_up_proj." in name:
         fused, parts = "gate_up_proj", ("gate_proj", "up_proj")
-        sizes = [value.shape[0] // 2] * 2
+        sizes = [len(value) // 2] * 2 if value.dim() else [0]
     elif ".fused_qkv_a_proj_with_mqa." in name and s.latent:
         fused, parts = "fused_qkv_a_proj_with_mqa", ("q_a_proj", "kv_a_proj_with_mqa")
         sizes = [s.latent.q_rank, s.latent.kv_rank + s.latent.turned]
     else:
         return ((name, value),)
-    if sum(sizes) != value.shape[0]:
+    if value.dim() == 0 or sum(sizes) != value.shape[0]:
         raise WorkbenchError(
-            f"{shown(name)} has {value.shape[0]} rows, {sum(sizes)} are wanted",
+            f"{shorten(name, 80)} has shape {list(value.shape)}, and its parts have {sum(sizes)} rows",
             next_step="Compare config.json with the training run's.",
         )
     pieces = torch.split(value, sizes)
@@ -235,14 +262,14 @@ def _split(name: str, value: Tensor, settings: Settings) -> Iterable[tuple[str, 
 
 
 def _share(
-    found: dict[str, tuple[str, Tensor]],
+    found: Found,
     facts: Mapping[str, Any],
     target: Target | None,
     as_eagle: bool,
     rows: int,
 ) -> None:
     """Put in what the target lends: embedding, head. An engine reads the first `rows` of that, if not all."""
-    embed, head = "embed_tokens.weight", "lm_head.weight"
+    embed, head = EMBED, HEAD
     # vLLM lends what the file does not hold, as the trainer does; SGLang by rules of its own.
     lends = facts.get("embed_from_target", embed not in found)
     borrows = facts.get("lm_head_from_target", head not in found)
@@ -263,89 +290,76 @@ def _share(
         found[head] = found[embed]
 
 
-def _return_head(found: dict[str, tuple[str, Tensor]], rows: int) -> None:
+def _return_head(found: Found, rows: int) -> None:
     """Take back a head that the target cannot lend: it speaks of every token, the draft of some."""
-    origin, head = found.get("lm_head.weight", ("", None))
+    origin, head = found.get(HEAD, ("", None))
     if origin == "target" and head is not None and head.shape[0] != rows:
-        del found["lm_head.weight"]
+        del found[HEAD]
 
 
-def _rows(found: Mapping[str, tuple[str, Tensor]]) -> int:
-    """Return the size of the draft's vocabulary by its head, else by its embedding."""
-    pair = found.get("lm_head.weight") or found["embed_tokens.weight"]
-    return int(pair[1].shape[0])
+def _rows(found: Found, offsets: Tensor | None, said: int) -> int:
+    """Return the size of the draft's vocabulary by its own head, else by its map, else as it is said."""
+    origin, head = found.get(HEAD, ("", None))
+    if head is not None and origin != "target" and head.dim():
+        if not len(head):
+            raise wrong_shape(HEAD, tuple(head.shape), (said, *head.shape[1:]), origin)
+        return len(head)
+    return len(offsets) if offsets is not None and offsets.dim() else said
 
 
-def _target_ids(
-    checkpoint: Checkpoint, outcome: LoadOutcome | None, as_eagle: bool, rows: int
-) -> Tensor:
-    """Return the target id of each draft id."""
-    import torch
-
+def _offsets(checkpoint: Checkpoint, outcome: LoadOutcome | None) -> Tensor | None:
+    """Return d2t as the file holds it; None where there is none, or where the engine does not read it."""
     names = [name for name in checkpoint.names if canonical(name) == "d2t"]
     if outcome is not None:
         taken = {n for g in outcome.keys if g.status == "loaded" for n in g.names}
         names = [name for name in names if name in taken]
-    if as_eagle or not names:
-        return torch.arange(rows)
-    offsets = checkpoint.tensor(names[0]).long()
-    return offsets + torch.arange(len(offsets))
+    return checkpoint.tensor(names[0]) if names else None
 
 
-def wanted_shapes(settings: Settings, rows: int) -> dict[str, tuple[int, ...]]:
-    """Return the tensors that a draft of these settings computes with, and their shapes.
+def _target_ids(offsets: Tensor | None, rows: int, vocabulary: int) -> Tensor:
+    """Return the target id of each draft id."""
+    import torch
 
-    A width that the settings do not name is 0.
-    """
-    s = settings
-    shapes: dict[str, tuple[int, ...]] = {"fc.weight": (s.hidden, s.aux * s.aux_width)}
-    for layer in range(s.layers):
-        name, wide = f"layers.{layer}.", s.hidden * (2 if layer == 0 else 1)
-        shapes |= {f"{name}{norm}.weight": (s.hidden,) for norm in _norms(s, layer)}
-        if s.latent:
-            a = s.latent
-            shapes |= {
-                f"{name}self_attn.q_a_proj.weight": (a.q_rank, wide),
-                f"{name}self_attn.q_a_layernorm.weight": (a.q_rank,),
-                f"{name}self_attn.q_b_proj.weight": (s.heads * s.head_dim, a.q_rank),
-                f"{name}self_attn.kv_a_proj_with_mqa.weight": (a.kv_rank + a.turned, wide),
-                f"{name}self_attn.kv_a_layernorm.weight": (a.kv_rank,),
-                f"{name}self_attn.kv_b_proj.weight": (s.heads * (a.plain + a.value), a.kv_rank),
-                f"{name}self_attn.o_proj.weight": (s.hidden, s.heads * a.value),
-            }
-        else:
-            shapes |= {
-                f"{name}self_attn.q_proj.weight": (s.heads * s.head_dim, wide),
-                f"{name}self_attn.k_proj.weight": (s.key_heads * s.head_dim, wide),
-                f"{name}self_attn.v_proj.weight": (s.key_heads * s.head_dim, wide),
-                f"{name}self_attn.o_proj.weight": (s.hidden, s.heads * s.head_dim),
-            }
-        shapes |= {f"{name}mlp.{part}_proj.weight": (0, s.hidden) for part in ("gate", "up")}
-        shapes[f"{name}mlp.down_proj.weight"] = (s.hidden, 0)
-    shapes["norm.weight"] = (s.hidden,)
-    shapes["lm_head.weight"] = (rows, s.hidden)
-    return shapes
+    own = torch.arange(rows)
+    if offsets is None:
+        return own
+    check_map(offsets, rows, vocabulary)
+    return offsets.long() + own
 
 
-def _norms(settings: Settings, layer: int) -> tuple[str, ...]:
-    if layer == 0:
-        return ("hidden_norm", "input_layernorm", "post_attention_layernorm")
-    return (settings.later_norm, "post_attention_layernorm")
+def _contradictions(
+    checkpoint: Checkpoint, found: Found, config: DraftConfig, rows: int
+) -> list[str]:
+    """Return where the file's own shapes are taken and the config says others."""
+    notes = []
+    gated = gated_width(found, config.gated)
+    for name, said, held in (
+        ("draft_vocab_size", config.vocabulary, rows), ("intermediate_size", config.gated, gated),
+    ):  # fmt: skip
+        if said and said != held:
+            notes.append(
+                f"the config says {name} is {said:,}, and the file holds {held:,}: replayed with the file's; "
+                "an engine would go by the config"
+            )
+    said, layers = config.whole("num_hidden_layers", 1), held_layers(checkpoint.names)
+    if layers > said:
+        notes.append(
+            f"the file holds {layers} decoder layers, and the config says {said}: replayed with {said}"
+        )
+    return notes
 
 
-def _fill(
-    found: dict[str, tuple[str, Tensor]], settings: Settings, rows: int, fill: Fill, gated: int
-) -> None:
+def _fill(found: Found, shapes: Mapping[str, Shape], fill: Fill) -> None:
     """Put something in the place of every tensor that is not there."""
     import torch
 
-    for name, shape in wanted_shapes(settings, rows).items():
+    for name, shape in shapes.items():
         if name in found:
             continue
         if len(shape) == 1:
             found[name] = ("ones", torch.ones(shape))
         else:
-            found[name] = (fill, _filled(name, tuple(n or gated for n in shape), fill))
+            found[name] = (fill, _filled(name, shape, fill))
 
 
 def _filled(name: str, shape: tuple[int, ...], fill: Fill) -> Tensor:
@@ -357,11 +371,11 @@ def _filled(name: str, shape: tuple[int, ...], fill: Fill) -> Tensor:
     return torch.full(shape, 0.0 if fill == "zero" else float("nan"))
 
 
-def _notes(mapped: Tensor, target: Target | None, origins: Mapping[str, str]) -> tuple[str, ...]:
+def _notes(mapped: Tensor, target: Target | None, origins: Mapping[str, str]) -> list[str]:
     notes = []
     lost = [name for name, origin in origins.items() if origin in FILLS]
     if lost:
         notes.append(f"{len(lost)} tensors hold no known values, {lost[0]} among them")
     if target is not None and int(mapped.max()) >= target.vocabulary:
         notes.append("the draft names tokens past the target's vocabulary: an engine stops there")
-    return tuple(notes)
+    return notes

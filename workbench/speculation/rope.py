@@ -12,6 +12,8 @@ from workbench.speculation.layers import Rope
 Config = Mapping[str, Any]
 # No model turns more than a few thousand dimensions of a head.
 _MOST = 1 << 16
+# Bounds of every number here, so wide that no model is near them, and no formula leaves what a float holds.
+_LEAST_NUMBER, _MOST_NUMBER = 1e-6, 1e15
 
 
 def rope_of(config: Config, width: int, *, interleaved: bool = False) -> Rope:
@@ -36,8 +38,8 @@ def rope_of(config: Config, width: int, *, interleaved: bool = False) -> Rope:
         "partial_rotary_factor",
     )
     size = int(width * part) // 2 * 2
-    if not 0 < size <= _MOST:
-        raise _odd("partial_rotary_factor", part)
+    if part > 1 or not 0 < size <= _MOST:
+        raise _odd("partial_rotary_factor", part, f"the share of heads of {width} that is turned")
     inverse = [theta ** -(2 * k / size) for k in range(size // 2)]
     kind = str(table.get("rope_type", table.get("type", "default")) or "default")
     if kind in ("default", "mrope"):
@@ -48,6 +50,8 @@ def rope_of(config: Config, width: int, *, interleaved: bool = False) -> Rope:
     if kind == "llama3":
         return Rope(tuple(_llama3(inverse, table, factor)), interleaved=interleaved)
     if kind in ("yarn", "deepseek_yarn"):
+        if theta <= 1:
+            raise _odd("rope_theta", theta, "YaRN wants one above 1")
         scaled = _yarn(inverse, table, factor, theta, size, config)
         return Rope(tuple(scaled), _yarn_scale(table, factor), interleaved)
     raise WorkbenchError(
@@ -78,6 +82,8 @@ def _table(config: Config) -> Config:
         table = config.get(name)
         if isinstance(table, Mapping):
             return table
+        if table is not None:
+            raise _odd(name, table, "an object is wanted")
     return {}
 
 
@@ -130,14 +136,14 @@ def _mscale(factor: float, mscale: float) -> float:
 
 def _number(value: Any, name: str) -> float:
     good = isinstance(value, int | float) and not isinstance(value, bool)
-    if not good or not math.isfinite(value) or value <= 0:
-        raise _odd(name, value)
+    if not good or not _LEAST_NUMBER <= value <= _MOST_NUMBER:
+        raise _odd(name, value, f"a number from {_LEAST_NUMBER:g} to {_MOST_NUMBER:g} is wanted")
     return float(value)
 
 
-def _odd(name: str, value: Any) -> WorkbenchError:
+def _odd(name: str, value: Any, why: str) -> WorkbenchError:
     return WorkbenchError(
         f"{name} is {shown(value)} in the config",
-        why="a positive number is wanted",
+        why=why,
         next_step="Correct config.json: compare it with the training run's.",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from workbench.errors import WorkbenchError
+from workbench.errors import WorkbenchError, shown
 from workbench.speculation.driving import Driving, captured_layers, driving_of, read_ids
 from workbench.speculation.eagle3 import Draft
 from workbench.speculation.layers import Kind, Numerics
@@ -73,7 +73,7 @@ def as_launched(
         backend=launch.backend,
         overlap=launch.overlap,
     )
-    return _fitting(draft, driving)
+    return _fitting(draft, driving, target)
 
 
 def as_trained(
@@ -90,14 +90,22 @@ def as_trained(
     named = read_ids(checkpoint.config.text, trainer=True)
     aux = captured_layers(None, named, target.model_type, target.layers)
     driving = driving_of(None, steps=steps, topk=topk, draft_tokens=draft_tokens, aux=aux)
-    return _fitting(draft, driving)
+    return _fitting(draft, driving, target)
 
 
-def _fitting(draft: Draft, driving: Driving) -> tuple[Draft, Driving]:
-    """Return both, once the draft has as many tokens as the tree has branches."""
+def _fitting(draft: Draft, driving: Driving, target: Target) -> tuple[Draft, Driving]:
+    """Return both, once there is a token for each branch of the tree, and a block of `fc` for each layer."""
     if driving.topk > draft.vocabulary:
         raise WorkbenchError(
             f"topk {driving.topk} is more than the draft's vocabulary of {draft.vocabulary}",
             next_step="Give the topk that the server was launched with (--speculative-eagle-topk).",
+        )
+    s, aux = draft.settings, driving.aux
+    # Features as wide as the draft pass fc by.
+    if aux is not None and len(aux) * target.hidden not in (s.aux * s.aux_width, s.hidden):
+        raise WorkbenchError(
+            f"fc.weight joins {s.aux} layers of the target, and {len(aux)} are read",
+            why=f"read are the inputs of layers {shown(aux, 60)}",
+            next_step="Name as many layers in eagle_aux_hidden_state_layer_ids as the training run had.",
         )
     return draft, driving

@@ -13,7 +13,7 @@ from workbench.engines import contracts, registry
 from workbench.engines.outcome import KeyGroup, LoadOutcome
 from workbench.engines.profile import NotCovered, Refused
 from workbench.engines.simulate import simulate
-from workbench.errors import WorkbenchError, shorten
+from workbench.errors import WorkbenchError, shorten, shown
 from workbench.result import Finding
 from workbench.speculation.loading import canonical, served_config
 from workbench.speculation.switches_weights import by_names, equal
@@ -85,6 +85,8 @@ def _of_engine(trial: Trial) -> Iterator[Hint]:
     for group in outcome.keys:
         if group.status == "dropped":
             lost.setdefault(_fact_of_key(group), []).append(group)
+        elif group.status == "mismatched":  # a loader that stops at it left nothing to replay
+            yield Hint(_fact_of_key(group), _cut(group, outcome))
     for fact, groups in lost.items():
         whole = fact in _WHOLE and sum(map(len, groups)) >= _WHOLE[fact]
         yield Hint(fact, _dropped(fact, groups, outcome), whole)
@@ -150,6 +152,19 @@ def _dropped(fact: str, groups: Sequence[KeyGroup], outcome: LoadOutcome) -> Fin
     )
 
 
+def _cut(group: KeyGroup, outcome: LoadOutcome) -> Finding:
+    return Finding(
+        code="tensor-cut",
+        severity="error",
+        title=f"{outcome.engine} {outcome.version} loads a part of {shorten(group.text)}",
+        detail=group.reason,
+        evidence_for=(shorten(group.text),),
+        changes_output=True,
+        next_step="Correct the sizes in config.json: compare it with the training run's.",
+        place=group.place,
+    )
+
+
 def _fact_of(finding: Finding) -> str:
     if finding.code in _FACTS:
         return _FACTS[finding.code]
@@ -181,7 +196,7 @@ def _own(trial: Trial) -> Iterator[Hint]:
         yield Hint("rotary positions", _rotary(config.get("rope_theta")))
     for name in trial.draft.filled:
         if name not in file:
-            yield Hint(_fact_of_name(name), _absent(name))
+            yield Hint(_fact_of_name(name), _absent(name, trial.launch.engine))
 
 
 def _fact_of_name(name: str) -> str:
@@ -218,18 +233,21 @@ def _rotary(theta: object) -> Finding:
         code="rope-differs",
         severity="note",
         title="the draft's rotary positions are not the target's",
-        detail=f"Its config has rope_theta {theta!r}. A draft may be trained so, and often is not.",
+        detail=f"Its config has rope_theta {shown(theta, 40)}. A draft may be trained so, and often is not.",
         confidence="possible",
         changes_output=True,
         next_step="Compare with the target's rotary positions in the ablation.",
     )
 
 
-def _absent(name: str) -> Finding:
+def _absent(name: str, engine: str) -> Finding:
+    instead = (
+        "the engine computes with memory that nobody wrote" if engine else "replayed with zeros"
+    )
     return Finding(
         code="tensor-absent",
         severity="error",
-        title=f"{name} is in no file: the engine computes with memory that nobody wrote",
+        title=f"{name} is in no file: {instead}",
         evidence_for=(f"no key of the checkpoint is {name}, under any prefix",),
         changes_output=True,
         next_step=f"Save the draft again with {name}.",

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from workbench.errors import WorkbenchError
 from workbench.speculation.driving import captured_layers, read_ids
 from workbench.speculation.eagle3 import Draft
-from workbench.speculation.loading import canonical, load_draft, served_config, wanted_shapes
+from workbench.speculation.loading import canonical, load_draft, served_config
 from workbench.speculation.measuring import State
+from workbench.speculation.shapes import wanted_shapes
 from workbench.speculation.texts import Texts
 from workbench.speculation.trial import Trial
 
