@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workbench.errors import shorten
 from workbench.result import Finding
 from workbench.speculation.compare import (
     Difference,
@@ -15,50 +16,79 @@ from workbench.speculation.compare import (
     hook_calls,
     parts_at,
 )
-from workbench.speculation.facts import Facts
+from workbench.speculation.facts import Facts, Recorded
 from workbench.speculation.observed import Hidden, read_tensors
 
 if TYPE_CHECKING:
     from workbench.speculation.trial import Trial
 
+_NO_CALL = "no call is of this draft at the end of a round"
+
 
 def beside(trial: Trial, facts: Facts) -> Iterator[Finding]:
-    """Yield where recorded numbers and the replay's agree, and where they part, layer by layer."""
-    features, logits = _features(trial, facts), _logits(trial, facts)
-    for name, found in (
-        ("features of the target", features),
-        ("first logits of the draft", logits),
-    ):
-        if found:
-            yield _told(name, found)
+    """Yield where recorded numbers and the replay's agree, and where they part, layer by layer.
 
-
-def _features(trial: Trial, facts: Facts) -> list[Difference]:
-    """Compare recorded features with the target's, where it was run over the same texts."""
-    aux = trial.driving.aux
-    own = trial.trace.target is not None and len(facts.recorded) == len(trial.trace)
-    if not own or aux is None or any(r.layers is not None for r in facts.recorded):
-        return []
-    width = len(aux) * next(iter(trial.trace.inputs.values())).shape[-1]
-    if any(r.rows.shape[-1] != width for r in facts.recorded):
-        return []
-    texts = trial.trace.tokens.tolist()
-    if any(
-        tuple(row[: len(r.tokens)]) != r.tokens
-        for row, r in zip(texts, facts.recorded, strict=True)
-    ):
-        return []
-    rows = [Hidden(r.name, r.tokens, r.prompt, r.rows) for r in facts.recorded]
-    return compare_hidden(rows, trial.trace, aux)
-
-
-def _logits(trial: Trial, facts: Facts) -> list[Difference]:
-    """Compare the draft's first logits of each round with those that hooks saw."""
+    What was recorded and is not compared is said, too: nobody should take it for agreement.
+    """
+    if facts.recorded and trial.trace.target is not None:
+        yield from _features(trial, facts.recorded)
     folder = Path(facts.source)
     held = read_tensors(folder, "hooks") if folder.is_dir() else {}
-    if not held:
-        return []
-    return compare_draft(list(hook_calls(held)), trial.draft, trial.driving, trial.trace)
+    if held:
+        found = compare_draft(list(hook_calls(held)), trial.draft, trial.driving, trial.trace)
+        name = "first logits of the draft"
+        yield _told(name, found) if found else _unused("what hooks saw", [_NO_CALL])
+
+
+def _features(trial: Trial, recorded: Sequence[Recorded]) -> Iterator[Finding]:
+    """Compare recorded features with the target's, which was run over the same texts."""
+    trace = trial.trace
+    width = next(iter(trace.inputs.values())).shape[-1]
+    ends = trace.lengths.tolist()
+    texts = [tuple(t[:end]) for t, end in zip(trace.tokens.tolist(), ends, strict=True)]
+    fitting: dict[tuple[int, ...], list[tuple[int, Hidden]]] = {}
+    unused, other = [], []
+    for item in recorded:
+        layers = item.layers or trial.driving.aux
+        row = next((n for n, t in enumerate(texts) if t[: len(item.tokens)] == item.tokens), None)
+        if layers is None:
+            unused.append(
+                "as EAGLE the draft reads the target's last features, and those are not recorded"
+            )
+        elif item.rows.shape[-1] != len(layers) * width or not trace.inputs.keys() >= set(layers):
+            wanted = (
+                f"layers {', '.join(map(str, layers))} of this target are {len(layers) * width}"
+            )
+            other.append(f"{item.name} is {item.rows.shape[-1]} wide, {wanted}")
+        elif row is None:
+            unused.append("their texts are not among those that were replayed")
+        else:
+            hidden = Hidden(item.name, item.tokens, item.prompt, item.rows)
+            fitting.setdefault(tuple(layers), []).append((row, hidden))
+    for layers, pairs in fitting.items():
+        rows = [row for row, _ in pairs]
+        part = trace if rows == list(range(len(trace))) else trace.select(rows)
+        yield _told("features of the target", compare_hidden([h for _, h in pairs], part, layers))
+    if other:
+        yield Finding(
+            code="features-of-another",
+            severity="warning",
+            title=f"Recorded features of {len(other)} texts cannot be this target's",
+            detail="They were recorded of another target, or of other layers. The target was run instead.",
+            evidence_for=tuple(shorten(line) for line in other[:3]),
+            next_step="Give the target and the draft that the features were recorded with.",
+        )
+    if unused:
+        yield _unused(f"recorded features of {len(unused)} texts", sorted(set(unused)))
+
+
+def _unused(what: str, why: Sequence[str]) -> Finding:
+    return Finding(
+        code="recorded-unused",
+        severity="note",
+        title=f"Not compared: {what}",
+        detail=f"{'; '.join(why)}.".capitalize(),
+    )
 
 
 def _told(name: str, found: list[Difference]) -> Finding:

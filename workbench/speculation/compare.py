@@ -154,7 +154,7 @@ def hook_calls(tensors: Mapping[str, Tensor]) -> Iterator[Call]:
         grouped.setdefault(call, {})[field] = value
     for call in sorted(grouped):
         number, _, kind = call.partition("-")
-        if number.isdecimal():
+        if number.isascii() and number.isdecimal() and len(number) < 16:
             yield Call(int(number), kind, grouped[call])
 
 
@@ -171,7 +171,7 @@ def compare_draft(
         cache = extend(draft, driving, trace)
         recorded, own = [], []
         for call in calls:
-            if call.kind != "draft" or "logits" not in call.tensors:
+            if call.kind != "draft" or not _complete(call, draft.vocabulary):
                 continue
             at = _place(call, trace)
             if at is not None:
@@ -183,12 +183,22 @@ def compare_draft(
         return [Difference.of("draft logits", torch.stack(recorded), torch.stack(own))]
 
 
+def _complete(call: Call, vocabulary: int) -> bool:
+    """Tell whether a call has tokens, positions and logits over the draft's vocabulary."""
+    names = ("input_ids", "positions", "logits")
+    if not call.tensors.keys() >= set(names):
+        return False
+    ids, positions, logits = (call.tensors[name] for name in names)
+    whole = not ids.is_floating_point() and not positions.is_floating_point()
+    flat = ids.ndim == positions.ndim == 1 and len(ids) == len(positions) > 1
+    return whole and flat and logits.ndim == 2 and len(logits) > 0 and logits.shape[1] == vocabulary
+
+
 def _place(call: Call, trace: TargetTrace) -> tuple[int, int, int] | None:
     """Return request, slot and row of the last token of a call that the text confirms; None for none."""
-    ids, positions = call.tensors.get("input_ids"), call.tensors.get("positions")
-    if ids is None or positions is None or len(ids) < 2:
+    ids, first = call.tensors["input_ids"], int(call.tensors["positions"][0])
+    if first < 0:
         return None
-    first = int(positions[0])
     for request in range(len(trace)):
         text = trace.tokens[request, : int(trace.lengths[request])]
         follow = text[first + 1 : first + 1 + len(ids)]

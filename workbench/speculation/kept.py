@@ -42,7 +42,7 @@ class Asked:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Kept:
-    """Rounds in columns, with the target's choices.
+    """Rounds in columns, with the target's choices; probabilities to four digits, as they are saved.
 
     Attributes
     ----------
@@ -63,8 +63,19 @@ class Kept:
     requests: tuple[Asked, ...]
     words: Mapping[int, str] = dataclasses.field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        rounded = {name: _rounded(getattr(self.columns, name)) for name in _FLOATS}
+        object.__setattr__(self, "columns", dataclasses.replace(self.columns, **rounded))
+        object.__setattr__(self, "shares", _rounded(self.shares))
+
     def __len__(self) -> int:
         return len(self.columns)
+
+    @property
+    def saved(self) -> int:
+        """How many of the first rounds a saved result holds."""
+        wide = max(1, self.columns.tokens.shape[1])
+        return min(len(self), max(1, MOST_CELLS // int(wide)))
 
     def round(self, row: int) -> Round:
         """Return one round, the target's choices with each node."""
@@ -99,17 +110,16 @@ class Kept:
 
     def bounded(self) -> Kept:
         """Return as many of the first rounds as a saved result holds."""
-        wide = max(1, self.columns.tokens.shape[1])
-        return self.first(min(len(self), max(1, MOST_CELLS // wide)))
+        return self.first(self.saved)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as strict JSON data."""
-        data = {name: _listed(name, getattr(self.columns, name)) for name in _ALL}
+        data = {name: getattr(self.columns, name).tolist() for name in _ALL}
         return {
             "rounds": len(self),
             "columns": data,
             "choices": self.choices.tolist(),
-            "shares": _rounded(self.shares),
+            "shares": self.shares.tolist(),
             "requests": [
                 {"name": r.name, "tokens": list(r.tokens), "prompt": r.prompt}
                 for r in self.requests
@@ -174,12 +184,8 @@ class Rounds(Sequence[Round]):
         return f"<{len(self):,} rounds>"
 
 
-def _listed(name: str, values: Array) -> Any:
-    return _rounded(values) if name in _FLOATS else values.tolist()
-
-
-def _rounded(values: Array) -> Any:
-    return np.round(values.astype(float), 4).tolist()
+def _rounded(values: Array) -> Array:
+    return np.asarray(np.round(values.astype(float), 4))
 
 
 def _array(name: str, values: Any, rounds: int, *, floats: bool = False) -> Array:

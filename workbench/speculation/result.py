@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, get_args
 
 from workbench.engines import metrics
 from workbench.engines.registry import parse
-from workbench.errors import WorkbenchError
+from workbench.errors import WorkbenchError, shown
 from workbench.result import Finding, Result
-from workbench.speculation.expected import Expected
+from workbench.speculation.expected import Counted, Expected
 from workbench.speculation.kept import Kept, Rounds
 from workbench.speculation.records import Round
-from workbench.speculation.tally import Logged, Tally
+from workbench.speculation.tally import MOST_DRAFTS, Logged, Tally
 
 if TYPE_CHECKING:
     from workbench.speculation.trial import Trial
@@ -24,6 +24,17 @@ _PLAIN = (
     "target", "draft", "evidence", "engine", "algorithm", "steps", "topk", "draft_tokens", "temperature",
     "ok", "summary", "total",
 )  # fmt: skip
+
+
+_MOST_NODES = 1 << 20  # of a tree; the widest and deepest that is run here has a quarter
+_Kind = TypeVar("_Kind", Logged, Expected, "Agreement")
+_FITS: dict[str, Callable[[Any], bool]] = {
+    "str": lambda value: isinstance(value, str),
+    "bool": lambda value: isinstance(value, bool),
+    "int": lambda value: type(value) is int and 0 <= value < 1 << 53,
+    "float": lambda value: type(value) in (int, float) and abs(value) < 1e15,  # and no NaN
+    "Counted": lambda value: value in get_args(Counted),
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -234,25 +245,27 @@ class Replay(Result):
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """Rebuild the replay from `to_dict`."""
-        if data["ok"] not in (True, False, None):
-            raise ValueError("ok is neither true, false nor null")
-        expected, kept, logged = data["expected"], data["kept"], data["logged"]
-        if expected is not None:
-            expected = Expected(
-                **expected | {"per_position": tuple(map(float, expected["per_position"]))}
-            )
-        fields: dict[str, Any] = {name: data[name] for name in _PLAIN}
+        types = {field.name: str(field.type) for field in dataclasses.fields(cls)}
+        fields: dict[str, Any] = {name: _value(types[name], data[name]) for name in _PLAIN}
+        if (
+            max(fields["steps"], fields["topk"]) > MOST_DRAFTS
+            or fields["draft_tokens"] > _MOST_NODES
+        ):
+            raise ValueError("no tree is as large")
+        kept = data["kept"]
         return cls(
             **fields,
             replayed=Tally.from_list(data["replayed"]),
             observed=Tally.from_list(data["observed"]),
-            logged=Logged(**logged) if logged else None,
-            expected=expected,
-            agreement=Agreement(**data["agreement"]) if data["agreement"] else None,
-            fills={str(k): float(v) for k, v in data["fills"].items() if v is not None},
-            course=tuple((a, b) for a, b in data["course"][:COURSE]),
+            logged=_record(Logged, data["logged"]),
+            expected=_record(Expected, data["expected"]),
+            agreement=_record(Agreement, data["agreement"]),
+            fills={name: _value("float", v) for name, v in data["fills"].items() if v is not None},
+            course=tuple(
+                (_value("float", a), _value("float | None", b)) for a, b in data["course"][:COURSE]
+            ),
             findings=tuple(map(Finding.from_dict, data["findings"])),
-            notes=tuple(map(str, data["notes"])),
+            notes=_value("tuple[str, ...]", data["notes"]),
             kept=Kept.from_dict(kept) if kept else None,
         )
 
@@ -278,6 +291,26 @@ def _plain(expected: Expected | None) -> dict[str, Any] | None:
     if expected is None:
         return None
     return dataclasses.asdict(expected) | {"per_position": list(expected.per_position)}
+
+
+def _record(kind: type[_Kind], data: Any) -> _Kind | None:
+    """Return a saved record, each of its fields of the type that it is declared with."""
+    if data is None:
+        return None
+    return kind(**{f.name: _value(str(f.type), data[f.name]) for f in dataclasses.fields(kind)})
+
+
+def _value(declared: str, value: Any) -> Any:
+    """Return a saved value as a field of this type holds it; what is of another type is refused."""
+    if value is None and declared.endswith("| None"):
+        return None
+    declared = declared.removesuffix(" | None")
+    if declared.startswith("tuple["):
+        if isinstance(value, list):
+            return tuple(_value(declared[6:].partition(",")[0], item) for item in value)
+    elif _FITS[declared](value):
+        return value
+    raise ValueError(f"{shown(value, 60)} is not of type {declared}")
 
 
 def _row(item: Round) -> dict[str, Any]:

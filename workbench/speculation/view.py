@@ -32,18 +32,24 @@ def text(replay: Replay, width: int | None = None) -> str:
         page.prose(note, "  note: ")
     if replay.ok is not True and replay.findings and replay.findings[0].next_step:
         page.prose(replay.findings[0].next_step, "  next: ")
-    elif replay.ok is None and replay.trial is not None:
-        page.prose("replay.ablate() changes one thing at a time", "  next: ")
+    elif replay.ok is None and replay.total:
+        page.prose("ablate() changes one thing at a time (--ablate)", "  next: ")
     _acceptance(page, replay)
     if replay.findings:
         page.heading("Findings")
         for item in replay.findings:
             page.finding(item)
-    row = replay.next_rejection()
+    row = first_rejection(replay)
     if row is not None:
         page.out.append("")
         page.add(replay.show(row, page.width).split("\n"))
     return str(page)
+
+
+def first_rejection(replay: Replay) -> int | None:
+    """Return the first round that rejects a draft, of those that a saved result holds too."""
+    row = replay.next_rejection()
+    return row if replay.kept is not None and row is not None and row < replay.kept.saved else None
 
 
 def setting(replay: Replay) -> str:
@@ -260,7 +266,7 @@ def _preview(replay: Replay) -> list[dict[str, Any]]:
     if table:
         head = ["Position", "Replay", "Engine", "Expected"]
         blocks.append({"kind": "table", "head": head, "rows": table})
-    row = replay.next_rejection()
+    row = first_rejection(replay)
     if row is not None:
         told = replay.show(row, 100)
         blocks += [
