@@ -3,9 +3,9 @@
 ``python -m benchmarks.hang_attach`` starts eight processes of 200 threads, each about 27 frames deep, with
 titles as SGLang's, and takes turns:
 
-* eight ``py-spy dump --json``, one by one;
-* eight of them at once, as a shell would start them (a single parallel pass);
-* one snapshot of the collector: /proc, the same eight dumps, the GPUs, all written into a case.
+* ``py-spy dump --json`` of each and of their parent, one by one;
+* the same nine at once, as a shell would start them (a single parallel pass);
+* one snapshot of the collector: /proc, the same nine dumps, the GPUs, all written into a case.
 
 In each process one thread looks at the clock every millisecond: its longest gap is the pause. The pause of
 a snapshot is held against that of dumps taken one by one, and of the parallel pass.
@@ -128,8 +128,8 @@ def main() -> None:
     """Measure in turns and print medians."""
     with targets() as found:
         actions: dict[str, Callable[[], object]] = {
-            "py-spy, one by one": lambda: [at_once([pid]) for pid in found.pids],
-            "py-spy, eight at once": lambda: at_once(found.pids),
+            "py-spy, one by one": lambda: [at_once([pid]) for pid in (*found.pids, found.root)],
+            "py-spy, all at once": lambda: at_once([*found.pids, found.root]),
             "snapshot": lambda: snapshot(found.root),
         }
         rounds = {
@@ -144,7 +144,7 @@ def main() -> None:
         middle[name] = [statistics.median(column) for column in zip(*pairs[1:], strict=True)]
         print(f"  {name:22} {middle[name][0]:6.2f} s   longest pause {middle[name][1]:6.2f} s")
     plain, mine, alone = (
-        middle[n] for n in ("py-spy, eight at once", "snapshot", "py-spy, one by one")
+        middle[n] for n in ("py-spy, all at once", "snapshot", "py-spy, one by one")
     )
     print(f"snapshot / parallel pass: {mine[0] / plain[0]:.2f} (at most 1.2 is wanted)")
     print(f"pause / parallel pass's:  {mine[1] / plain[1]:.2f}")

@@ -365,7 +365,13 @@ def _connects(port: int) -> bool | None:
 
 def _version_by_frames(pid: int, dump: bytes) -> str:
     """Find the engine's version beside the files that its frames name."""
-    found = re.search(rb'"filename": "([^"]+)/sglang/srt/', dump)
+    # The plain search first: a dump has megabytes, and may name no such file.
+    at = dump.find(b"/sglang/srt/")
+    found = (
+        re.search(rb'"filename": "([^"]+)/sglang/srt/', dump[max(at - 4096, 0) :])
+        if at > 0
+        else None
+    )
     return _version_in(pid, found.group(1).decode("utf-8", "replace")) if found else ""
 
 

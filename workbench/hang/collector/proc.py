@@ -34,10 +34,17 @@ class Stat(NamedTuple):
     exit_code: int
 
 
+_PAGE = 2048  # bytes, well below any page
+
+
 def read(pid: int, name: str) -> str:
     """Return a file of /proc/PID, or nothing where it is gone or not ours to read."""
+    return _read(f"{PROC}/{pid}/{name}")
+
+
+def _read(path: str, folder: int | None = None) -> str:
     try:
-        file = os.open(f"{PROC}/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
     except OSError:
         return ""
     parts = []
@@ -45,6 +52,8 @@ def read(pid: int, name: str) -> str:
         # Two files a thread are read, and a file object would cost as much as the kernel's answer.
         while part := os.read(file, 1 << 16):
             parts.append(part)
+            if len(part) < _PAGE:  # the kernel fills a page before a reader has to come again
+                break
     os.close(file)
     return b"".join(parts).decode("utf-8", "replace")
 
@@ -212,14 +221,22 @@ def _threads(pid: int) -> dict[str, Any]:
     states: collections.Counter[str] = collections.Counter()
     waits: collections.Counter[str] = collections.Counter()
     try:
-        tasks = os.listdir(f"{PROC}/{pid}/task")
+        folder = os.open(f"{PROC}/{pid}/task", os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
     except OSError:
         return {}
-    for task in tasks:
-        state = read(pid, f"task/{task}/stat").rpartition(")")[2].strip()[:1]
-        if state:
-            states[state] += 1
-            waits[read(pid, f"task/{task}/wchan").strip().strip("0") or "?"] += 1
+    try:
+        tasks = os.listdir(folder)
+        for task in tasks:
+            state = _read(f"{task}/stat", folder).rpartition(")")[2].strip()[:1]
+            if state:
+                states[state] += 1
+                # A running thread waits in nothing.
+                where = "" if state == "R" else _read(f"{task}/wchan", folder).strip().strip("0")
+                waits[where or "?"] += 1
+    except OSError:  # it ended meanwhile
+        return {}
+    finally:
+        os.close(folder)
     known = {name: count for name, count in waits.most_common(12) if name != "?"}
     return {"threads": len(tasks), "thread_states": dict(states), "thread_waits": known}
 
