@@ -103,6 +103,24 @@ def test_it_is_saved_and_loaded(make: Any, tmp_path: Path) -> None:
     assert loaded.trial is None
 
 
+def test_a_text_is_the_same_before_and_after(tmp_path: Path) -> None:
+    """More digits than are saved, a first rejection past what is saved, and what to do next."""
+    assert (replay := chain(rounds=MOST_CELLS // 3 + 6)).kept is not None
+    columns = replay.kept.columns
+    columns.probabilities[:] = 0.123449999
+    columns.margins[:] = 0.12344999
+    columns.accepted[: MOST_CELLS // 3 + 2] = 3
+    replay = dataclasses.replace(replay, kept=dataclasses.replace(replay.kept, columns=columns))
+    loaded = workbench.load(replay.save(tmp_path / "replay.json"))
+    assert isinstance(loaded, Replay)
+    assert loaded.to_text(80) == replay.to_text(80)
+    assert loaded.rounds[0] == replay.rounds[0]
+    plain = dataclasses.replace(replay, findings=())
+    saved = workbench.load(plain.save(tmp_path / "plain.json")).to_text(80)
+    assert saved == plain.to_text(80)
+    assert "next: ablate() changes one thing at a time" in saved
+
+
 def test_what_is_unknown_comes_back_unknown(tmp_path: Path) -> None:
     replay = chain()
     assert replay.kept is not None
@@ -160,6 +178,32 @@ def _damage(data: dict[str, Any], path: str, value: Any) -> None:
         ("kept.requests", [{"name": "a", "tokens": ["b"], "prompt": 1}]),
         ("kept.words", {"x": "y"}),
         ("expected", {"accept_length": 2.0}),
+        *[
+            (name, bad)
+            for name in ("steps", "topk")
+            for bad in (257, 10**15, -1, 1.5, "3", True, None)
+        ],
+        *[("draft_tokens", bad) for bad in (10**7, -1, "4", None)],
+        *[("total", bad) for bad in (-1, 10**16, 1.5, None)],
+        *[("temperature", bad) for bad in ("0", None, 1e300, True)],
+        *[
+            (name, bad)
+            for name in ("target", "draft", "summary", "algorithm")
+            for bad in (1, None, [])
+        ],
+        ("replayed", [0] * 258),
+        ("logged.lines", "many"),
+        ("logged.accept_length", None),
+        ("logged.tenth", "x"),
+        ("agreement.rounds", 1.5),
+        ("expected.accept_length", "2"),
+        ("expected.per_position", [0.5, "x"]),
+        ("expected.counted", "drafts"),
+        ("fills", {"zero": "x"}),
+        ("fills", [1]),
+        ("notes", "x"),
+        ("notes", [1]),
+        ("course", [["a", 1.0]]),
         ("course", [[1.0]]),
         ("findings", [{}]),
     ],

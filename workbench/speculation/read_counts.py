@@ -87,14 +87,17 @@ def tally_of_vllm(lines: Sequence[Mapping[str, Any]]) -> tuple[Tally | None, lis
     return (Tally.of(rounds) if rounds else None), notes
 
 
-def logged_of(text: str) -> Logged | None:
-    """Return what the lines of a log say of acceptance, None where none does."""
-    pairs = [(float(a), float(b) if b else None) for a, b in _LINE.findall(text)]
+def logged_of(text: str) -> tuple[Logged | None, list[str]]:
+    """Return what the lines of a log say of acceptance, None where none does; and notes."""
+    found = [(float(a), float(b) if b else None) for a, b in _LINE.findall(text)]
+    pairs = [(a, b) for a, b in found if a <= MOST_DRAFTS + 1]
+    lost = len(found) - len(pairs)
+    notes = [f"{lost} lines of the log have an accept len that no round reaches"] if lost else []
     if not pairs:
-        return None
+        return None, notes
     lengths = [a for a, _ in pairs]
     rates = [b for _, b in pairs if b is not None]
-    return Logged(
+    logged = Logged(
         len(pairs),
         sum(lengths) / len(lengths),
         sum(rates) / len(rates) if rates else None,
@@ -103,6 +106,7 @@ def logged_of(text: str) -> Logged | None:
         sorted(lengths)[len(lengths) // 10],
         statistics.pstdev(lengths),
     )
+    return logged, notes
 
 
 def arguments_of_log(text: str) -> dict[str, str]:

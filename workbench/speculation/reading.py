@@ -85,18 +85,18 @@ def _folder(path: Path) -> Facts:
     answers, notes = hidden_of(path)
     hidden = read_features.recorded_of(answers, run)
     counts = _counts_in(path, _LOGS if run is not None else (*_LINES, *_LOGS))
+    notes = [*(run.notes if run is not None else ()), *notes, *counts.notes]
     if run is not None and run.requests:
         return Facts(
             str(path), "run", "a recorded run", run, hidden, counts.tally, counts.logged,
-            run.launch, memory, (*run.notes, *notes),
+            run.launch, memory, tuple(notes),
         )  # fmt: skip
     launch = launch or counts.launch
-    notes += run.notes if run is not None else ()
     if hidden:
         form = "answers of SGLang with hidden states"
         return dataclasses.replace(
             counts, source=str(path), kind="features", form=form, recorded=hidden, launch=launch,
-            notes=(*counts.notes, *notes),
+            memory=memory, notes=tuple(notes),
         )  # fmt: skip
     for form, read in _SAMPLES.items():
         recorded, more = read(path)
@@ -108,9 +108,7 @@ def _folder(path: Path) -> Facts:
             )  # fmt: skip
     if counts.tally is None and counts.logged is None:
         raise _unknown(path, "; ".join(notes))
-    return dataclasses.replace(
-        counts, source=str(path), launch=launch, notes=(*counts.notes, *notes)
-    )
+    return dataclasses.replace(counts, source=str(path), launch=launch, notes=tuple(notes))
 
 
 def _file(path: Path) -> Facts:
@@ -189,7 +187,8 @@ def _counts_of(files: list[Path]) -> Facts:
     for file in files:
         if file.name.lower().endswith(_LOGS) and logged is None:
             text = content(file, _MOST_BYTES, whole=False).decode("utf-8", "replace")
-            logged = read_counts.logged_of(text)
+            logged, more = read_counts.logged_of(text)
+            notes += more
             launch = _launch_of(text, file) if logged else None
     source = str(files[0]) if len(files) == 1 else ""
     return Facts(
