@@ -189,3 +189,19 @@ def test_an_empty_word_is_an_error_of_the_command(arguments: tuple[str, ...]) ->
 def test_evidence_that_is_no_place(value: Any) -> None:
     with pytest.raises(WorkbenchError):
         workbench.replay(TARGET, DRAFT, evidence=value)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    plain = {
+        "steps": 2,
+        "topk": 2,
+        "draft_tokens": 5,
+        "new_tokens": 4,
+        "requests": 1,
+        "expected": 2.0,
+    }
+    numpys: dict[str, Any] = {name: np.array(value)[()] for name, value in plain.items()}
+    numpys["temperature"] = np.float32(0)
+    found = workbench.replay(TARGET, DRAFT, [[300, 301, 302]], **numpys)
+    same: dict[str, Any] = plain | {"expected": "2"}
+    assert found.to_json() == workbench.replay(TARGET, DRAFT, [[300, 301, 302]], **same).to_json()

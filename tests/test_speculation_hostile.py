@@ -12,6 +12,7 @@ import pytest
 
 import workbench
 from workbench.errors import WorkbenchError
+from workbench.speculation.given import read_expected
 from workbench.speculation.observed import hidden_of, read_launch, read_run, read_tensors
 from workbench.speculation.reading import read_facts
 from workbench.speculation.tally import MOST_DRAFTS
@@ -159,6 +160,8 @@ def test_the_rounds_of_another_drafter_are_not_replayed(tmp_path: Path) -> None:
     folder = run_of(tmp_path, GOOD, command=["--speculative-algorithm", "NGRAM"])
     with pytest.raises(WorkbenchError, match="--speculative-algorithm 'NGRAM'"):
         workbench.replay(TARGET, DRAFT, evidence=folder)
+    with pytest.raises(WorkbenchError, match="--speculative-algorithm 'NGRAM'"):
+        read_expected(tmp_path, 3)
     (tmp_path / "requests.jsonl").unlink()
     log = "server_args=ServerArgs(speculative_algorithm='STANDALONE')\naccept len: 1.00, accept rate: 0.00\n"
     (tmp_path / "server.log").write_text(log)
@@ -301,6 +304,14 @@ def test_a_sample_that_is_none_is_left_out_and_told(name: str, tmp_path: Path) -
     facts = read_facts(tmp_path)
     assert [one.name for one in facts.recorded] == ["good"]
     assert facts.notes[0].startswith("samples left out: odd.ckpt: ")
+
+
+def test_a_sample_of_another_width_is_left_out_and_told(tmp_path: Path) -> None:
+    for number, width in enumerate((6, 9, 6)):
+        torch.save(sample(aux_hidden_state=torch.zeros(9, width)), tmp_path / f"{number}.ckpt")
+    facts = read_facts(tmp_path)
+    assert [one.name for one in facts.recorded] == ["0", "2"]
+    assert facts.notes == ("samples left out: 1: its rows are 9 wide, those of most are 6",)
 
 
 def test_so_many_bytes_of_samples_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

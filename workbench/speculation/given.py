@@ -106,7 +106,7 @@ def check_launch(launch: Launch | None) -> None:
     """Raise where evidence is of a server that drafted without an EAGLE draft."""
     if launch is not None and launch.algorithm not in ("", "EAGLE", "EAGLE3"):
         raise WorkbenchError(
-            f"the evidence is of --speculative-algorithm {shown(launch.algorithm)}",
+            f"the recorded server had --speculative-algorithm {shown(launch.algorithm)}",
             why="its rounds were not drafted by an EAGLE-3 draft: EAGLE3, EAGLE and NEXTN are",
             next_step="Give evidence of a server that was launched with EAGLE3, or prompts.",
         )
@@ -138,7 +138,9 @@ def read_expected(given: Any, steps: int) -> Expected | None:
             pass  # a path
     folder = place_of(given)
     if folder.is_dir():
-        return Expected.of_run(read_run(folder))
+        run = read_run(folder)
+        check_launch(run.launch)
+        return Expected.of_run(run)
     return Expected.of_training(folder, steps)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,11 @@ def _some(
             odd.append((file.name, error))
     if odd and not found:
         raise odd[0][1]
+    alike = Counter(one.rows.shape[1] for one in found).most_common(1)
+    for one in [one for one in found if one.rows.shape[1] != alike[0][0]]:
+        why = f"its rows are {one.rows.shape[1]} wide, those of most are {alike[0][0]}"
+        odd.append((one.name, WorkbenchError(why)))
+        found.remove(one)
     unread = len(files) - many
     notes = [f"{unread} more samples were not read"] if unread else []
     return tuple(found), [*left_out("samples", odd), *notes]

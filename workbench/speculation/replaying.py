@@ -104,6 +104,8 @@ def replay(
     """
     check_arguments(target, prompts, evidence, temperature, engine)
     check_sizes(steps, topk, draft_tokens, requests, new_tokens)
+    steps, topk, temperature = int(steps), int(topk), float(temperature)  # numpy's are no JSON
+    draft_tokens = None if draft_tokens is None else int(draft_tokens)
     facts = reading.read_facts(evidence) if evidence is not None else None
     given = target
     if facts is None and prompts is None and is_evidence(target):
