@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from workbench.checkpoint.open import open_checkpoint
 from workbench.errors import WorkbenchError
-from workbench.speculation.draft_config import DraftConfig
+from workbench.speculation.config_fields import DraftConfig
 from workbench.speculation.driving import read_ids
 from workbench.speculation.eagle3 import Draft, Settings
 from workbench.speculation.layers import Numerics

@@ -12,7 +12,7 @@ from workbench.engines.outcome import LoadOutcome
 from workbench.engines.profile import NotCovered, Refused
 from workbench.engines.simulate import simulate
 from workbench.errors import WorkbenchError, shorten
-from workbench.speculation.draft_config import DraftConfig
+from workbench.speculation.config_fields import DraftConfig
 from workbench.speculation.eagle3 import Draft, Settings
 from workbench.speculation.layers import Numerics
 from workbench.speculation.shapes import (
@@ -372,7 +372,7 @@ def _filled(name: str, shape: tuple[int, ...], fill: Fill) -> Tensor:
 
 
 def _notes(mapped: Tensor, target: Target | None, origins: Mapping[str, str]) -> list[str]:
-    notes = []
+    notes = list(getattr(target, "notes", ()))
     lost = [name for name, origin in origins.items() if origin in FILLS]
     if lost:
         notes.append(f"{len(lost)} tensors hold no known values, {lost[0]} among them")

@@ -194,6 +194,9 @@ def _own(trial: Trial) -> Iterator[Hint]:
     rope = getattr(target, "rope", None)
     if rope is not None and len(rope.inverse) == len(s.rope.inverse) and rope != s.rope:
         yield Hint("rotary positions", _rotary(config.get("rope_theta")))
+    for name, origin in trial.draft.origins.items():
+        if origin == "ones" and name not in file:
+            yield Hint(_fact_of_name(name), _norm_absent(name))
     for name in trial.draft.filled:
         if name not in file:
             yield Hint(_fact_of_name(name), _absent(name, trial.launch.engine))
@@ -248,6 +251,17 @@ def _absent(name: str, engine: str) -> Finding:
         code="tensor-absent",
         severity="error",
         title=f"{name} is in no file: {instead}",
+        evidence_for=(f"no key of the checkpoint is {name}, under any prefix",),
+        changes_output=True,
+        next_step=f"Save the draft again with {name}.",
+    )
+
+
+def _norm_absent(name: str) -> Finding:
+    return Finding(
+        code="norm-absent",
+        severity="error",
+        title=f"{name} is in no file: the norm is applied with weights of one",
         evidence_for=(f"no key of the checkpoint is {name}, under any prefix",),
         changes_output=True,
         next_step=f"Save the draft again with {name}.",

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import WorkbenchError, shown
+from workbench.speculation.config_fields import ModelConfig
 from workbench.speculation.features import (
     Branches,
     Choices,
@@ -35,6 +36,7 @@ from workbench.speculation.layers import (
     rows_of,
 )
 from workbench.speculation.rope import attention_scale, rope_of
+from workbench.speculation.target_weights import QUANTISED, read_weights
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -69,16 +71,17 @@ class LlamaTarget:
         self.weights = {name: value.to(device).float() for name, value in weights.items()}
         self.numerics = numerics or Numerics()
         self.device = device
-        self.layers = int(config["num_hidden_layers"])
-        self.hidden = int(config["hidden_size"])
-        self.vocabulary = int(config["vocab_size"])
+        fields = ModelConfig(config, "the target's")
+        self.layers = fields.whole("num_hidden_layers")
+        self.hidden = fields.hidden
+        self.vocabulary = fields.whole("vocab_size")
         self.model_type = str(config.get("model_type", "llama"))
-        heads = int(config["num_attention_heads"])
-        self.head_dim = int(config.get("head_dim") or self.hidden // heads)
-        self.epsilon = float(config.get("rms_norm_eps", 1e-6))
+        self.head_dim = fields.head_dim
+        self.epsilon = fields.epsilon
         self.rope = rope_of(config, self.head_dim)
         self.scale = attention_scale(config, self.head_dim)
-        self.tied = bool(config.get("tie_word_embeddings"))
+        self.tied = fields.flag("tie_word_embeddings")
+        self.notes: tuple[str, ...] = ()
 
     @classmethod
     def read(
@@ -89,17 +92,20 @@ class LlamaTarget:
         Raises
         ------
         WorkbenchError
-            Its model type is not one of `KINDS`; `HuggingFaceTarget` runs the others.
+            Its model type is not one of `KINDS`, which `HuggingFaceTarget` runs; or a tensor does not fit.
         """
         config = checkpoint.config
-        if config.model_type not in KINDS or checkpoint.quantization.groups:
+        if config.model_type not in KINDS:
             raise WorkbenchError(
                 f"a target of type {shown(config.model_type)} is not run here",
-                why=f"plain PyTorch covers {', '.join(KINDS)}, not quantised",
+                why=f"plain PyTorch covers {', '.join(KINDS)}",
                 next_step="Load it with transformers and give the model.",
             )
-        weights = {name: checkpoint.tensor(name) for name in checkpoint.names}
-        return cls(weights, config.text, numerics, device)
+        weights = read_weights(checkpoint, ModelConfig(config.text, "the target's"))
+        target = cls(weights, config.text, numerics, device)
+        if checkpoint.quantization.groups:
+            target.notes = (QUANTISED,)
+        return target
 
     @property
     def embedding(self) -> Tensor:

@@ -1,7 +1,4 @@
-"""A draft's config as checked settings: every number has a type and bounds before anything is made of it.
-
-What an engine read of the config (`facts`) goes before the config itself, with the engine's idea of true.
-"""
+"""Configs as checked settings: every number has a type and bounds before anything is made of it."""
 
 from __future__ import annotations
 
@@ -24,6 +21,7 @@ _MOST = {
     "num_hidden_layers": 1 << 10,
     "intermediate_size": 1 << 20,
     "draft_vocab_size": 1 << 24,
+    "vocab_size": 1 << 24,
     "q_lora_rank": 1 << 16,
     "kv_lora_rank": 1 << 16,
     "qk_nope_head_dim": 1 << 12,
@@ -37,8 +35,100 @@ _NEXT = "Correct config.json: compare it with the training run's."
 _EPSILON = 1e-6  # of Hugging Face's Llama, where a config says nothing
 
 
-class DraftConfig:
-    """The fields of a draft's config, checked as they are read.
+class ModelConfig:
+    """The fields of a model's config, checked as they are read.
+
+    Parameters
+    ----------
+    config
+        The flat config.
+    whose
+        For messages: ``the target's``.
+    """
+
+    def __init__(self, config: Mapping[str, Any], whose: str) -> None:
+        self.config, self.whose = config, whose
+
+    def whole(self, name: str, default: int | None = None) -> int:
+        """Return a size, at least 1; null and absent are the default."""
+        value = self.config.get(name)
+        value = default if value is None else value
+        most = _MOST[name]
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= most:
+            raise self.odd(name, f"a whole number from 1 to {most:,} is wanted", value)
+        return value
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """Return a flag."""
+        value = self.config.get(name)
+        if value not in (None, True, False):  # 0 and 1 are equal to these
+            raise self.odd(name, "true or false is wanted")
+        return default if value is None else bool(value)
+
+    @property
+    def epsilon(self) -> float:
+        """Of the norms."""
+        value = self.config.get("rms_norm_eps", _EPSILON)
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1:
+            raise self.odd("rms_norm_eps", "a number from 0 to less than 1 is wanted", value)
+        return float(value)
+
+    @property
+    def hidden(self) -> int:
+        """The hidden size."""
+        return self.whole("hidden_size")
+
+    @property
+    def heads(self) -> int:
+        """How many heads there are; all together they are not wider than is credible."""
+        found, wide = self.whole("num_attention_heads"), self.head_dim
+        if found * wide > _WIDER * self.hidden:
+            why = f"with heads of {wide} that is {found * wide:,} wide, hidden_size is {self.hidden:,}"
+            raise self.odd("num_attention_heads", why)
+        return found
+
+    @property
+    def head_dim(self) -> int:
+        """Width of a head."""
+        heads = self.whole("num_attention_heads")
+        if self.config.get("head_dim") is None and heads > self.hidden:
+            why = f"hidden_size is {self.hidden} and no head_dim is said"
+            raise self.odd("num_attention_heads", why)
+        return self.whole("head_dim", self.hidden // heads)
+
+    @property
+    def key_heads(self) -> int:
+        """How many heads of keys and values there are."""
+        heads = self.whole("num_attention_heads")
+        found = self.whole("num_key_value_heads", heads)
+        if heads % found:
+            raise self.odd(
+                "num_key_value_heads", f"it must divide num_attention_heads, {heads}", found
+            )
+        return found
+
+    @property
+    def gated(self) -> int:
+        """Width of the feed-forward part, 0 where the config does not say."""
+        found = self.said("intermediate_size")
+        if found > _WIDER * self.hidden:
+            raise self.odd("intermediate_size", f"hidden_size is {self.hidden}")
+        return found
+
+    def said(self, name: str) -> int:
+        """Return a size, 0 where the config does not say."""
+        return 0 if self.config.get(name) is None else self.whole(name)
+
+    def odd(self, name: str, why: str, value: object = None) -> WorkbenchError:
+        """Return the error for a field that is wrong, or does not go with something else."""
+        value = self.config.get(name) if value is None else value
+        return WorkbenchError(
+            f"{self.whose} config says {name} is {shown(value)}", why=why, next_step=_NEXT
+        )
+
+
+class DraftConfig(ModelConfig):
+    """A draft's config; what an engine read of it goes first, with the engine's idea of true.
 
     Parameters
     ----------
@@ -49,53 +139,24 @@ class DraftConfig:
     """
 
     def __init__(self, config: Mapping[str, Any], facts: Mapping[str, Any] | None = None) -> None:
-        self.config, self.facts = config, facts or {}
-
-    def whole(self, name: str, default: int | None = None) -> int:
-        """Return a size, at least 1; null and absent are the default."""
-        value = self.config.get(name)
-        value = default if value is None else value
-        most = _MOST[name]
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= most:
-            raise _odd(name, value, f"a whole number from 1 to {most:,} is wanted")
-        return value
+        super().__init__(config, "the draft's")
+        self.facts = facts or {}
 
     def flag(self, name: str, default: bool = False) -> bool:
         """Return a flag, as the engine reads it or as it is written."""
-        if name in self.facts:
-            return bool(self.facts[name])
-        value = self.config.get(name)
-        if value not in (None, True, False):  # 0 and 1 are equal to these
-            raise _odd(name, value, "true or false is wanted")
-        return default if value is None else bool(value)
-
-    @property
-    def epsilon(self) -> float:
-        """Of the norms."""
-        value = self.config.get("rms_norm_eps", _EPSILON)
-        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1:
-            raise _odd("rms_norm_eps", value, "a number from 0 to less than 1 is wanted, as 1e-5")
-        return float(value)
+        return bool(self.facts[name]) if name in self.facts else super().flag(name, default)
 
     @property
     def vocabulary(self) -> int:
         """Size of the draft's vocabulary, 0 where the config does not say."""
         if self.facts.get("draft_vocab_size"):
             return int(self.facts["draft_vocab_size"])
-        return self._said("draft_vocab_size")
-
-    @property
-    def gated(self) -> int:
-        """Width of the feed-forward part, 0 where the config does not say."""
-        found = self._said("intermediate_size")
-        if found > _WIDER * self.whole("hidden_size"):
-            raise _odd("intermediate_size", found, f"hidden_size is {self.whole('hidden_size')}")
-        return found
+        return self.said("draft_vocab_size")
 
     @property
     def width(self) -> int:
         """Width of the target's features."""
-        return self.whole("target_hidden_size", self.whole("hidden_size"))
+        return self.whole("target_hidden_size", self.hidden)
 
     def settings(self, aux: int, engine: str, numerics: Numerics) -> Settings:
         """Return what the draft computes.
@@ -112,22 +173,15 @@ class DraftConfig:
         WorkbenchError
             A field is of another type, out of bounds, or does not go with another one.
         """
-        hidden, heads = self.whole("hidden_size"), self.whole("num_attention_heads")
-        latent = self._latent()
-        head_dim = self._head_dim(hidden, heads)
-        turned = head_dim
+        heads, head_dim = self.heads, self.head_dim
+        latent, turned = self._latent(), head_dim
         if latent is not None:
             turned, head_dim = latent.turned, latent.plain + latent.turned
-        if heads * head_dim > _WIDER * hidden:
-            raise _odd(
-                "num_attention_heads", heads,
-                f"with heads of {head_dim} that is {heads * head_dim:,} wide, hidden_size is {hidden:,}",
-            )  # fmt: skip
         interleaved = latent is not None and self.flag("rope_interleave", True)
         return Settings(
-            hidden=hidden,
+            hidden=self.hidden,
             heads=heads,
-            key_heads=heads if latent else self._key_heads(heads),
+            key_heads=heads if latent else self.key_heads,
             head_dim=head_dim,
             layers=self.whole("num_hidden_layers", 1),
             aux=int(self.facts.get("num_aux") or aux),
@@ -144,26 +198,6 @@ class DraftConfig:
             numerics=numerics,
         )
 
-    def odd(self, name: str, why: str) -> WorkbenchError:
-        """Return the error for a field that does not go with something else."""
-        return _odd(name, self.config.get(name), why)
-
-    def _said(self, name: str) -> int:
-        return 0 if self.config.get(name) is None else self.whole(name)
-
-    def _head_dim(self, hidden: int, heads: int) -> int:
-        if self.config.get("head_dim") is None and heads > hidden:
-            raise _odd(
-                "num_attention_heads", heads, f"hidden_size is {hidden} and no head_dim is said"
-            )
-        return self.whole("head_dim", hidden // heads)
-
-    def _key_heads(self, heads: int) -> int:
-        found = self.whole("num_key_value_heads", heads)
-        if heads % found:
-            raise _odd("num_key_value_heads", found, f"it must divide num_attention_heads, {heads}")
-        return found
-
     def _latent(self) -> Latent | None:
         if self.config.get("kv_lora_rank") is None:
             return None
@@ -179,9 +213,3 @@ class DraftConfig:
                 ),
             )
         )
-
-
-def _odd(name: str, value: object, why: str) -> WorkbenchError:
-    return WorkbenchError(
-        f"the draft's config says {name} is {shown(value)}", why=why, next_step=_NEXT
-    )
