@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 
 import workbench
+from workbench.checkpoint.open import open_checkpoint
 from workbench.errors import WorkbenchError
 from workbench.speculation.given import read_expected
+from workbench.speculation.layers import Numerics
 from workbench.speculation.observed import hidden_of, read_launch, read_run, read_tensors
 from workbench.speculation.reading import read_facts
+from workbench.speculation.recorded import RecordedTarget
 from workbench.speculation.tally import MOST_DRAFTS
 
 from .conftest import ROOT
@@ -403,3 +406,42 @@ def test_a_pipe_is_no_evidence(name: str, tmp_path: Path) -> None:
         read_facts(tmp_path)
     with pytest.raises(WorkbenchError):
         read_facts(tmp_path / name)
+
+
+# A target of which three tensors are read
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("model.embed_tokens.weight", torch.zeros(8)),
+        ("model.embed_tokens.weight", torch.zeros(0, 8)),
+        ("model.embed_tokens.weight", torch.zeros(8, 8, dtype=torch.int8)),
+        ("model.norm.weight", torch.zeros(8, 1)),
+        ("model.norm.weight", torch.zeros(7)),
+        ("lm_head.weight", torch.zeros(9, 7)),
+        ("num_hidden_layers", "x"),
+        ("rms_norm_eps", "abc"),
+        ("tie_word_embeddings", "no"),
+    ],
+)
+def test_a_target_of_odd_parts_is_refused(name: str, value: Any, tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    config: dict[str, Any] = {"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 8}
+    tensors = {
+        "model.embed_tokens.weight": torch.zeros(8, 8),
+        "model.norm.weight": torch.ones(8),
+        "lm_head.weight": torch.zeros(8, 8),
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    save_file(tensors, tmp_path / "model.safetensors")
+    good = RecordedTarget(open_checkpoint(tmp_path), Numerics("float32"))
+    assert (good.layers, good.vocabulary, good.hidden) == (2, 8, 8)
+    if "weight" in name:
+        save_file(tensors | {name: value}, tmp_path / "model.safetensors")
+    else:
+        (tmp_path / "config.json").write_text(json.dumps(config | {name: value}))
+    with pytest.raises(WorkbenchError) as caught:
+        RecordedTarget(open_checkpoint(tmp_path), Numerics("float32"))
+    assert caught.value.next_step

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from workbench.errors import CheckpointError, WorkbenchError
+from workbench.speculation.config_fields import ModelConfig
 from workbench.speculation.facts import Facts, Recorded
 from workbench.speculation.features import Choices, TargetTrace, choices_of, join_choices, pad
 from workbench.speculation.layers import Numerics, linear, rms_norm
@@ -34,20 +35,17 @@ class RecordedTarget:
     """
 
     def __init__(self, checkpoint: Checkpoint, numerics: Numerics, device: str = "cpu") -> None:
-        config = checkpoint.config.text
+        fields = ModelConfig(checkpoint.config.text, "the target's")
         self.numerics, self.device = numerics, device
-        self.embedding: Tensor = _read(checkpoint, "embed_tokens.weight").to(device).float()
-        tied = bool(config.get("tie_word_embeddings")) or not _named(checkpoint, "lm_head.weight")
-        self.head: Tensor = (
-            self.embedding if tied else _read(checkpoint, "lm_head.weight").to(device).float()
-        )
-        norms = _named(checkpoint, "model.norm.weight")
-        self.norm = checkpoint.tensor(norms[0]).to(device).float() if norms else None
-        self.layers = int(config.get("num_hidden_layers") or 0)
-        self.hidden = int(self.embedding.shape[1])
-        self.vocabulary = int(self.embedding.shape[0])
-        self.model_type = str(config.get("model_type", ""))
-        self.epsilon = float(config.get("rms_norm_eps") or 1e-6)
+        self.layers, self.epsilon = fields.whole("num_hidden_layers"), fields.epsilon
+        self.model_type = str(fields.config.get("model_type", ""))
+        self.embedding = _read(checkpoint, "embed_tokens.weight", None, None).to(device)
+        self.vocabulary, self.hidden = self.embedding.shape
+        self.head, self.norm = self.embedding, None
+        if not fields.flag("tie_word_embeddings") and _named(checkpoint, "lm_head.weight"):
+            self.head = _read(checkpoint, "lm_head.weight", None, self.hidden).to(device)
+        if _named(checkpoint, "model.norm.weight"):
+            self.norm = _read(checkpoint, "model.norm.weight", self.hidden).to(device)
 
     def trace(self, *_: Any, **__: Any) -> NoReturn:
         """Refuse: there is nothing to run."""
@@ -195,7 +193,8 @@ def _named(checkpoint: Checkpoint, end: str) -> list[str]:
     return sorted(found, key=len)
 
 
-def _read(checkpoint: Checkpoint, end: str) -> Tensor:
+def _read(checkpoint: Checkpoint, end: str, *shape: int | None) -> Tensor:
+    """Return a tensor as float32, of this shape; None stands for any size."""
     names = _named(checkpoint, end)
     if not names:
         raise CheckpointError(
@@ -203,7 +202,18 @@ def _read(checkpoint: Checkpoint, end: str) -> Tensor:
             why="a draft takes it from there",
             next_step="Give the target's own checkpoint.",
         )
-    return checkpoint.tensor(names[0])
+    found = checkpoint.tensor(names[0])
+    fits = len(shape) == found.ndim and all(
+        n > 0 and wanted in (None, n) for n, wanted in zip(found.shape, shape, strict=True)
+    )
+    if not fits or not found.is_floating_point():
+        wanted = ", ".join("any" if n is None else str(n) for n in shape)
+        raise CheckpointError(
+            f"the target's {names[0]} is {list(found.shape)} of {found.dtype}, wanted is [{wanted}]",
+            why="a draft reads and is verified with it",
+            next_step="Compare the checkpoint with the one that was published.",
+        )
+    return found.float()
 
 
 def _not_run() -> WorkbenchError:
