@@ -135,25 +135,44 @@ class Kept:
         if type(rounds) is not int or not 0 <= rounds <= MOST_CELLS:
             raise ValueError("rounds is no number of rounds")
         columns = Replayed(**{name: _array(name, given[name], rounds) for name in _ALL})
-        nodes = columns.tokens.shape[1:]
-        if any(getattr(columns, name).shape != (rounds, *nodes) for name in _WIDE):
-            raise ValueError("the columns of nodes differ in size")
-        if (columns.parents >= np.arange(nodes[0] if nodes else 0)).any():
-            raise ValueError("a node stands before its parent")
         choices = _array("choices", data["choices"], rounds)
         shares = _array("shares", data["shares"], rounds, floats=True)
-        if choices.shape != shares.shape or choices.ndim != 3:
-            raise ValueError("choices and shares differ in size")
         requests = tuple(
             Asked(str(r["name"]), tuple(map(int, r["tokens"])), int(r["prompt"]))
             for r in data["requests"]
         )
-        if rounds and not 0 <= int(columns.request.min()) <= int(columns.request.max()) < len(
-            requests
-        ):
-            raise ValueError("a round belongs to no request")
+        if rounds:
+            _check(columns, choices, shares, requests)
         words = {int(token): str(word) for token, word in data["words"].items()}
         return cls(columns, choices, shares, requests, words)
+
+
+def _check(c: Replayed, choices: Array, shares: Array, requests: Sequence[Asked]) -> None:
+    """Raise where saved columns do not fit together: each round is to be shown, not the first alone."""
+    rounds, nodes, deep = len(c), c.tokens.shape[1], c.wanted.shape[1]
+    if any(getattr(c, name).shape != (rounds, nodes) for name in _WIDE):
+        raise ValueError("the columns of nodes differ in size")
+    if any(values.shape != (rounds, deep) for values in (c.wanted, c.choices, c.margins)):
+        raise ValueError("the columns of the text differ in size")
+    if choices.shape != shares.shape or choices.ndim != 3 or choices.shape[1] != nodes + 1:
+        raise ValueError("choices and shares differ in size")
+    if not all(0 <= r.prompt <= len(r.tokens) for r in requests):
+        raise ValueError("a prompt is longer than its text")
+    _check_within("a round belongs to no request", c.request, 0, len(requests) - 1)
+    texts = np.array([len(r.tokens) for r in requests], dtype=np.int64)
+    for said, values, least, most in (
+        ("a node stands before its parent", c.parents, -1, np.arange(nodes) - 1),
+        ("a node is deeper than the text", c.depths, 1, deep),
+        ("more drafts are accepted than there are", c.accepted, 0, nodes),
+        ("more tokens were emitted than there are", c.observed, -1, deep),
+        ("a round begins behind its text", c.prefix, 0, texts[c.request]),
+    ):
+        _check_within(said, values, least, most)
+
+
+def _check_within(said: str, values: Array, least: int, most: Any) -> None:
+    if (values < least).any() or (values > most).any():
+        raise ValueError(said)
 
 
 class Rounds(Sequence[Round]):
