@@ -352,7 +352,7 @@ def test_layers_that_are_a_list_are_read() -> None:
         read_ids({"eagle_config": "x"}, trainer=True)
 
 
-@pytest.mark.parametrize("ids", [[2, 3], [0, 1, 2, 3], list(range(200))])
+@pytest.mark.parametrize("ids", [[2], [2, 3], [0, 1, 2, 3], list(range(200))])
 def test_as_many_layers_are_read_as_fc_joins(ids: list[int], tmp_path: Path) -> None:
     target = target_of()
     checkpoint = open_checkpoint(written(tmp_path / "d", eagle_aux_hidden_state_layer_ids=ids))
@@ -362,3 +362,27 @@ def test_as_many_layers_are_read_as_fc_joins(ids: list[int], tmp_path: Path) -> 
         as_trained(checkpoint, target)
     right = written(tmp_path / "r", eagle_aux_hidden_state_layer_ids=[1, 2, 3])
     assert as_trained(open_checkpoint(right), target)[1].aux == (1, 2, 3)
+
+
+def test_one_layer_goes_through_fc_but_in_sglang(tmp_path: Path) -> None:
+    """SGLang tells by the width alone whether fc is to be used."""
+    target, one = target_of(), [2]
+
+    def narrow(tensors: dict[str, torch.Tensor]) -> None:
+        tensors["fc.weight"] = tensors["fc.weight"][:, :H]
+        del tensors["input_norm.weight"]
+
+    checkpoint = open_checkpoint(
+        written(
+            tmp_path / "d", narrow, eagle_aux_hidden_state_layer_ids=one,
+            eagle_config={"eagle_aux_hidden_state_layer_ids": one},
+        )
+    )  # fmt: skip
+    draft, driving = as_trained(checkpoint, target)
+    assert (draft.settings.aux, driving.aux) == (1, (2,))
+    features = torch.ones(2, H)
+    assert torch.equal(draft.features(features), features @ draft.tensors["fc.weight"].T)
+    launch = Launch(NEW, "EAGLE3", steps=2, draft_tokens=3, backend="triton")
+    served, driving = as_launched(launch, checkpoint, target)
+    assert driving.aux == (3,)
+    assert served.features(features) is features

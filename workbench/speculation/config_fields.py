@@ -193,6 +193,7 @@ class DraftConfig(ModelConfig):
             fc_norm=self.flag("fc_norm") or self.flag("use_aux_norm"),
             norm_before_residual=self.flag("norm_before_residual"),
             norm_output=self.flag("norm_output"),
+            passed_by=engine == "sglang",
             later_norm="hidden_norm" if engine == "sglang" else "input_layernorm",
             latent=latent,
             numerics=numerics,

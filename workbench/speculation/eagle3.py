@@ -42,6 +42,8 @@ class Settings:
         The residual is the normed feature, not what came out of `fc`.
     norm_output
         The next step is fed the normed output; else the output before the last norm.
+    passed_by
+        Features as wide as the draft enter it without `fc`, as in SGLang.
     later_norm
         Which norm a layer after the first takes: SGLang `hidden_norm`, vLLM `input_layernorm`.
     hidden_first
@@ -66,6 +68,7 @@ class Settings:
     fc_norm: bool = False
     norm_before_residual: bool = False
     norm_output: bool = False
+    passed_by: bool = True
     later_norm: LaterNorm = "hidden_norm"
     hidden_first: bool = False
     latent: Latent | None = None
@@ -127,12 +130,9 @@ class Draft:
         return tuple(n for n, o in self.origins.items() if o in ("zero", "random", "nan"))
 
     def features(self, hidden: Tensor) -> Tensor:
-        """Return what enters the decoder, [..., hidden], for the target's features [..., width].
-
-        As SGLang does, features that are as wide as the embedding pass `fc` and its norms by.
-        """
+        """Return what enters the decoder, [..., hidden], for the target's features [..., width]."""
         s, weights = self.settings, self.tensors
-        if hidden.shape[-1] == s.hidden:
+        if s.passed_by and hidden.shape[-1] == s.hidden:
             return hidden
         if s.norm_before_fc and "input_norm.weight" in weights:
             hidden = rms_norm(hidden, weights["input_norm.weight"], s.epsilon, s.numerics)

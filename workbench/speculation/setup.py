@@ -101,11 +101,17 @@ def _fitting(draft: Draft, driving: Driving, target: Target) -> tuple[Draft, Dri
             next_step="Give the topk that the server was launched with (--speculative-eagle-topk).",
         )
     s, aux = draft.settings, driving.aux
-    # Features as wide as the draft pass fc by.
-    if aux is not None and len(aux) * target.hidden not in (s.aux * s.aux_width, s.hidden):
+    count = 1 if aux is None else len(aux)
+    passes = s.passed_by and count * target.hidden == s.hidden
+    if count * target.hidden != s.aux * s.aux_width and not passes:
+        read = (
+            "the target's last features"
+            if aux is None
+            else f"the inputs of layers {shown(aux, 60)}"
+        )
         raise WorkbenchError(
-            f"fc.weight joins {s.aux} layers of the target, and {len(aux)} are read",
-            why=f"read are the inputs of layers {shown(aux, 60)}",
+            f"fc.weight joins {s.aux} layers of the target, and {count} are read",
+            why=f"read are {read}",
             next_step="Name as many layers in eagle_aux_hidden_state_layer_ids as the training run had.",
         )
     return draft, driving

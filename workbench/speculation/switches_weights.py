@@ -196,7 +196,7 @@ def _vocabulary(trial: Trial) -> Iterator[Entry]:
         )
         readings["d2t as ids"] = "d2t read as target ids", values
     if "t2d" in file:
-        mask = trial.checkpoint.tensor(file["t2d"]).bool().to(device)
+        mask = trial.checkpoint.tensor(file["t2d"]).bool().flatten().to(device)
         readings["map from t2d"] = "the map made anew from t2d", mask.nonzero()[:, 0]
     readings["no map"] = "draft ids taken for target ids", torch.arange(size, device=device)
     for name, (words, ids) in readings.items():
