@@ -259,10 +259,9 @@ def _against(scores: Tensor, tiles: Tensor, running: bool) -> Tensor:
     import torch
 
     tiles = tiles[:, None, None].expand_as(scores)
-    found = []
-    for tile in range(int(tiles.max()) + 1):
-        found.append(scores.masked_fill(tiles != tile, -math.inf).amax(-1))
-    largest = torch.stack(found, dim=-1)
+    count = int(tiles.max()) + 1
+    none = torch.full((*scores.shape[:-1], count), -math.inf, dtype=scores.dtype, device=scores.device)
+    largest = none.scatter_reduce(-1, tiles, scores, "amax")
     if running:
         largest = largest.cummax(-1).values
     # A tile without any key that is seen weighs nothing, whatever it is taken against.
