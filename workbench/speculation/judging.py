@@ -152,6 +152,14 @@ class Seen:
         return length - 1, True
 
     @property
+    def unlike(self) -> str:
+        """What says that another thing was replayed than what ran, "" where nothing does."""
+        share = self.agreement.share if self.agreement is not None else None
+        if share is None or share >= UNLIKE:
+            return ""
+        return f"replay and engine part in {1 - share:.0%} of the rounds: what was replayed is not what ran"
+
+    @property
     def stretch(self) -> bool:
         """Whether a log has stretches that are far lower than its mean."""
         log, alone = self.logged, self.tally is None
@@ -226,6 +234,8 @@ def _verdict(seen: Seen, causes: list[Finding]) -> tuple[bool | None, str]:
     early = _early(seen)
     if early is not None:
         return None, early
+    if seen.low is None and seen.unlike:
+        return None, f"Cannot tell: {seen.unlike}."
     if seen.low is None:
         some = f" ({causes[0].title.rstrip('.')})" if causes else ""
         return (
@@ -278,12 +288,8 @@ def _titles(causes: list[Finding], first: tuple[str, ...]) -> str:
 
 def _cleared(seen: Seen) -> tuple[bool | None, str]:
     """Return the verdict on acceptance that is as it should be."""
-    same = seen.agreement
-    if same is not None and same.share is not None and same.share < UNLIKE:
-        return None, (
-            f"Yet replay and engine part in {1 - same.share:.0%} of the rounds: what was replayed is not "
-            "what ran, and its counts may be of something else."
-        )
+    if seen.unlike:
+        return None, f"Yet {seen.unlike}, and its counts may be of something else."
     if seen.stretch and seen.logged is not None:
         return None, (
             f"Yet a tenth of the log's lines say {seen.logged.tenth:.2f} or less: some requests, or some "

@@ -260,7 +260,9 @@ def _against(scores: Tensor, tiles: Tensor, running: bool) -> Tensor:
 
     tiles = tiles[:, None, None].expand_as(scores)
     count = int(tiles.max()) + 1
-    none = torch.full((*scores.shape[:-1], count), -math.inf, dtype=scores.dtype, device=scores.device)
+    none = torch.full(
+        (*scores.shape[:-1], count), -math.inf, dtype=scores.dtype, device=scores.device
+    )
     largest = none.scatter_reduce(-1, tiles, scores, "amax")
     if running:
         largest = largest.cummax(-1).values
