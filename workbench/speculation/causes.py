@@ -170,7 +170,9 @@ def _without_search(scene: Scene) -> Verdict | None:
         )  # fmt: skip
     differs = scene.agreement is not None and scene.agreement < _AGREES
     # Memory that nobody knows may differ; a replay of it that loses nothing is not what ran.
-    known = not scene.unknown or (scene.reference.expected is not None and not lost(scene.reference))
+    known = not scene.unknown or (
+        scene.reference.expected is not None and not lost(scene.reference)
+    )
     if differs and known and scene.observed is not None:
         return Verdict(
             "not_reproduced",
@@ -229,6 +231,7 @@ def _single(scene: Scene) -> Verdict | None:
             scene,
             f"{lift.words} restores {_percent(lift)}, and {runner.lift.words} "
             f"{_percent(runner.lift)}: these texts do not tell the two apart",
+            (first, runner),
         )
     if first.facts == {"sampling"}:
         return Verdict(
@@ -272,6 +275,7 @@ def _pair(scene: Scene) -> Verdict | None:
             scene,
             f"{lift.words} restore {_percent(lift)} together, and {others[0].lift.words} "
             f"{_percent(others[0].lift)}: these texts do not tell them apart",
+            (first, others[0]),
         )
     certain = all(any(h.fact == f and h.sure for h in scene.hints) for f in first.facts)
     return Verdict(
@@ -313,23 +317,35 @@ def _named(scene: Scene) -> Verdict | None:
     )  # fmt: skip
 
 
-def _cannot_tell(scene: Scene, why: str) -> Verdict:
-    best = _best_by_fact([*scene.singles, *scene.pairs])
-    nearest = best[0].lift if best else None
+def _cannot_tell(scene: Scene, why: str, rivals: tuple[Tried, ...] = ()) -> Verdict:
+    """Return that nobody can tell; `rivals` are changes that restore enough, each of them."""
     reference = scene.reference
     expected = reference.expected
     said = why or "no single change and no pair restores what was lost"
+    hints = [h.finding.title for h in scene.hints if h.sure]
+    sentence = (
+        f"Cannot tell: {reference.served.accept_length:.2f} tokens a round instead of "
+        f"{expected.accept_length if expected else 0:.2f}, and {said}."
+    )
+    against = tuple(f"known without a replay: {title}" for title in hints)
+    if rivals:
+        names = " or ".join(one.lift.name for one in rivals)
+        return Verdict(
+            "cannot_tell", sentence, nearest=names, evidence_against=against,
+            missing=f"what tells {names}: the training's own code or config, or other texts",
+            next_step="Look up in the training which of the two is so; undoing that one is enough.",
+        )  # fmt: skip
+    best = _best_by_fact([*scene.singles, *scene.pairs])
+    nearest = best[0].lift if best else None
     near = ""
     far = nearest is None or (nearest.restored or 0.0) < _NEAR
     if nearest is not None and not far and nearest.lift_interval[0] > 0:
         near = f" Nearest is {nearest.words}: {_percent(nearest)}."
-    hints = [h.finding.title for h in scene.hints if h.sure]
     return Verdict(
         "cannot_tell",
-        f"Cannot tell: {reference.served.accept_length:.2f} tokens a round instead of "
-        f"{expected.accept_length if expected else 0:.2f}, and {said}.{near}",
+        f"{sentence}{near}",
         nearest=nearest.name if near and nearest else "",
-        evidence_against=tuple(f"known without a replay: {title}" for title in hints),
+        evidence_against=against,
         missing="the draft's acceptance on this kind of text, measured where it was trained: a draft that "
         "is undertrained or off its domain looks like this",
         next_step="Measure the draft on these prompts with the trainer, or give texts of its training.",
