@@ -21,7 +21,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from workbench.checkpoint.open import Checkpoint, open_checkpoint
+from workbench.checkpoint.open import Checkpoint, given, open_checkpoint
 from workbench.errors import CheckpointError
 
 CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4}
@@ -629,6 +629,11 @@ def test_an_address_keeps_its_secrets(
     assert_whole(checkpoint)
     assert password not in str((checkpoint.source, checkpoint.files, checkpoint))
     assert_whole(open_checkpoint(checkpoint.source))  # a result's source opens again
+    # Another version at the same address is another source.
+    other = open_checkpoint(f"{address}/single/model.safetensors?token=other")
+    assert other.source != checkpoint.source
+    assert given(checkpoint.source).endswith(password)
+    assert given(other.source).endswith("other")
 
 
 def test_http_broken(server: tuple[str, type[_Files]], tmp_path: Path) -> None:
@@ -689,8 +694,8 @@ def test_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "x").mkdir()
     write_single(tmp_path / "x")
-    for given in ("~/x", "~/x/model.safetensors", Path("~/x")):
-        assert_whole(open_checkpoint(given))
+    for place in ("~/x", "~/x/model.safetensors", Path("~/x")):
+        assert_whole(open_checkpoint(place))
     assert str(tmp_path / "y") in failure("~/y").what
     assert "~nobody-has-this-name/x" in failure("~nobody-has-this-name/x").what
 

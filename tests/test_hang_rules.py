@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 
 import pytest
@@ -166,3 +167,21 @@ def test_hostile_evidence_is_judged_too() -> None:
     got.payload()
     assert diagnose(Scene("gpu", snapshots=(), records={"ras": "text"})).state == "cannot_tell"
     assert Gpu(0).processes == {}
+
+
+def test_a_rank_that_waits_for_another_lock_than_before_got_on() -> None:
+    def at(first: str, then: str) -> Scene:
+        made = scene(
+            [R(WAITS), R(STACKS["lock"], locks=(then,)), R(WAITS)], log=started(3, "decode")
+        )
+        before = made.snapshots[0]
+        processes = tuple(
+            dataclasses.replace(one, lock_files=(first,)) if one.lock_files else one
+            for one in before.processes
+        )
+        earlier = dataclasses.replace(before, processes=processes)
+        return dataclasses.replace(made, snapshots=(earlier, *made.snapshots[1:]))
+
+    assert diagnose(at("/cache/a.lock", "/cache/a.lock")).state == "hung"
+    moved = diagnose(at("/cache/a.lock", "/cache/b.lock"))
+    assert (moved.state, moved.odd_ranks) == ("slow", ())

@@ -151,7 +151,27 @@ BATONS = (
 )
 
 
-@pytest.mark.parametrize("stacks", [POLLS, BATONS])
+OTHERS = (
+    (
+        f"acquire@{SITE}portalocker/utils.py:210",
+        f"__enter__@{SITE}portalocker/utils.py:180",
+        "build",
+    ),
+    (
+        f"_get_fh@{SITE}portalocker/utils.py:250",
+        f"acquire@{SITE}portalocker/utils.py:205",
+        f"__enter__@{SITE}portalocker/utils.py:180",
+        "build",
+    ),
+)
+LOGGED = (
+    (f"acquire@{LOCKS}:300", f"__enter__@{LOCKS}:350", "load_cuda_ops"),
+    ("debug@/usr/lib/python3.12/logging/__init__.py:1477", *ENTERED),
+    ("exists@/usr/lib/python3.14/pathlib/__init__.py:700", *ENTERED),
+)
+
+
+@pytest.mark.parametrize("stacks", [POLLS, BATONS, OTHERS, LOGGED])
 def test_a_wait_that_polls_for_a_lock_stands_still(stacks: tuple[tuple[str, ...], ...]) -> None:
     made = [lined(*stack) for stack in stacks]
     assert {waits.wait_class(stack) for stack in made} == {"LOCK"}

@@ -404,6 +404,16 @@ def given(source: str) -> str:
     return _GIVEN.get(source, source)
 
 
+def _named(address: str) -> str:
+    """Return what results call an address; no two are called the same, however much is left out of them."""
+    plain = source = without_secrets(address)
+    count = 1
+    while _GIVEN.setdefault(source, address) != address:
+        count += 1
+        source = f"{plain}#{count}"
+    return source
+
+
 def _open_remote(address: str) -> Checkpoint:
     address = given(address)
     try:
@@ -417,8 +427,7 @@ def _open_remote(address: str) -> Checkpoint:
             next_step="Install the fsspec package of this protocol, or download the checkpoint.",
         ) from None
     path = path if isinstance(path, str) else address
-    source = without_secrets(address)
-    _GIVEN[source] = address
+    source = _named(address)
     lists = not address.startswith(("http://", "https://"))
     # The query of a signed address belongs to its file; it may hold slashes.
     place, mark, query = (path, "", "") if lists else path.partition("?")

@@ -360,6 +360,8 @@ def _with_motion(rank: RankLook, looks: Sequence[tuple[Snapshot, Process]]) -> R
     io = None if read is None and written is None else max(read or 0.0, written or 0.0)
     stack, _ = _stack(earlier, before.pid)
     same = waits.standing(stack) == waits.standing(rank.frames) if stack and rank.frames else None
+    if same and rank.wait == "LOCK" and before.lock_files and after.lock_files:
+        same = bool(set(before.lock_files) & set(after.lock_files))  # at another lock it got on
     sleeps = _sleeps(earlier, before.pid) and _sleeps(later, after.pid)
     rank = dataclasses.replace(rank, cpu=cpu, io=io, same_stack=same, sleeps=sleeps)
     return dataclasses.replace(rank, moving=_moving(rank))

@@ -278,11 +278,17 @@ def standing(frames: Sequence[Frame]) -> tuple[tuple[str, str, int], ...]:
 
 _LIBRARIES = (
     "torch/", "zmq/", "multiprocessing/", "concurrent/", "asyncio/", "threading.py", "queue.py",
-    "queues.py", "selectors.py", "subprocess.py", "contextlib.py", "filelock", "socket.py", "safetensors/",
+    "queues.py", "selectors.py", "subprocess.py", "contextlib.py", "filelock", "portalocker/", "fasteners/",
+    "socket.py", "safetensors/",
     "tqdm/", "flashinfer/", "triton/", "deep_gemm/", "tvm_ffi/", "runpy", "functools.py",
 )  # fmt: skip
 # What a library asks the file system with while it polls.
-_FILES = frozenset({"os.py", "genericpath.py", "posixpath.py", "pathlib.py", "pathlib/_local.py"})
+_FILES = frozenset(
+    {
+        "os.py", "genericpath.py", "posixpath.py", "stat.py", "pathlib.py", "pathlib/_local.py",
+        "pathlib/__init__.py", "logging/__init__.py", "random.py",
+    }
+)  # fmt: skip
 _INSTALLED = re.compile(r".*(?:site-packages|dist-packages|python3\.\d+)/")
 
 
