@@ -636,6 +636,25 @@ def test_an_address_keeps_its_secrets(
     assert given(other.source).endswith("other")
 
 
+def test_no_result_tells_the_secrets_of_an_address(
+    server: tuple[str, type[_Files]], tmp_path: Path
+) -> None:
+    import workbench
+
+    address, _ = server
+    write_single(tmp_path / "one")
+    write_single(tmp_path / "two")
+    one, two = (
+        address.replace("://", "://me:s3cret@") + f"/{name}/model.safetensors"
+        for name in ("one", "two")
+    )
+    scan = workbench.scan_weights(one)
+    for result in (scan, scan.compare(two), workbench.diff_keys(one, two)):
+        page = result.to_html(tmp_path / "page.html").read_text()
+        assert "s3cret" not in "".join((str(result), repr(result), result.to_json(), page))
+        assert "…@" in str(result)
+
+
 def test_http_broken(server: tuple[str, type[_Files]], tmp_path: Path) -> None:
     address, handler = server
     assert "no such file" in failure(f"{address}/absent.safetensors").why

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.engines.registry import parse
-from workbench.errors import WorkbenchError, shown
+from workbench.errors import WorkbenchError, shown, without_secrets
 from workbench.speculation.driving import check_shape, is_whole
 from workbench.speculation.expected import Expected
 from workbench.speculation.files import place_of
@@ -200,5 +200,5 @@ def name_of(given: Any) -> str:
     if isinstance(given, Checkpoint):
         return str(given.source)
     if isinstance(given, str | os.PathLike):
-        return os.fspath(given)
-    return str(getattr(given, "name_or_path", "") or type(given).__name__)
+        return without_secrets(os.fspath(given))
+    return without_secrets(str(getattr(given, "name_or_path", "") or type(given).__name__))

@@ -66,7 +66,9 @@ def compare_weights(
         right = _of_checkpoint(after)
     else:
         second, server = _source(after)
-        right = None if server else _of_checkpoint(open_checkpoint(second))
+        opened = None if server else open_checkpoint(second)
+        second = second if opened is None else opened.source
+        right = None if opened is None else _of_checkpoint(opened)
     if before.kind == "server":
         if right is None:
             raise WorkbenchError(
