@@ -634,6 +634,7 @@ def test_an_address_keeps_its_secrets(
     assert other.source != checkpoint.source
     assert given(checkpoint.source).endswith(password)
     assert given(other.source).endswith("other")
+    assert "leave out" in failure(f"{address}/else/model.safetensors?token=…").why
 
 
 def test_no_result_tells_the_secrets_of_an_address(

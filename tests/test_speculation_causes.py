@@ -263,3 +263,18 @@ def test_a_replay_that_loses_nothing_does_not_clear_an_engine_that_did():
     assert verdict.ok is None
     # Memory that nobody knows explains why a replay that does lose is not the same.
     assert judge(scene(tried(HEALTHY, "layer"), **told)).state == "found"
+
+
+def test_a_loss_that_may_be_chance_is_no_health():
+    """Eight requests, four of which accept much more than the others: any mean is within chance."""
+    deep = np.outer([1.6, 0.2] * 4, np.array(HEALTHY) * ROUNDS)
+    few = Measured(np.full(8, ROUNDS), deep, 1.0, 0.5, 0.5, 0.9)
+    wide = dataclasses.replace(scene(), reference=Reference(few, EXPECTED))
+    assert not lost(wide.reference)
+    verdict = judge(wide)
+    assert (verdict.state, verdict.ok) == ("cannot_tell", None)
+    assert "may be chance" in verdict.sentence
+    little = dataclasses.replace(few, deep=deep / 0.9)
+    assert (
+        judge(dataclasses.replace(wide, reference=Reference(little, EXPECTED))).state == "healthy"
+    )

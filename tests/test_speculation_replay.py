@@ -93,6 +93,12 @@ def test_a_healthy_run_may_be_the_expectation() -> None:
     assert max(len(item.nodes) for item in replay.rounds) == 15
 
 
+def test_a_run_that_accepts_nothing_is_no_expectation() -> None:
+    run_of = RUNS / "sglang-0.5.11/incident"
+    with pytest.raises(WorkbenchError, match="is no healthy run"):
+        workbench.replay(TARGET, DRAFT, evidence=run_of, expected=run_of, requests=2)
+
+
 def test_another_engine_on_the_same_evidence_is_said_to_be_one() -> None:
     run = RUNS / "sglang-0.5.11/incident"
     as_meant = workbench.replay(TARGET, DRAFT, evidence=run, engine="trainer", requests=4)

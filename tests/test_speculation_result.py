@@ -295,6 +295,12 @@ def seen(tally: Tally | None, **changes: Any) -> Seen:
         (seen(GOOD, expected=Expected(1.7, (0.7,))), True),
         (seen(Tally((200, 0, 100, 100)), expected=Expected(1.7, (0.7,))), None),
         (seen(GOOD, expected=dataclasses.replace(WANTED, topk=1), topk=4), None),
+        # A little less than expected: neither cleared nor low. Far more: another expectation.
+        (seen(GOOD, expected=Expected(2.57)), True),
+        (seen(GOOD, expected=Expected(2.7)), None),
+        (seen(Tally((10, 10, 10, 10)), expected=Expected(2.6)), True),
+        (seen(Tally((10, 10, 10, 10)), expected=Expected(2.8)), None),
+        (seen(GOOD, expected=Expected(1.9)), None),
         # What was replayed is not what ran.
         (
             seen(
@@ -316,7 +322,8 @@ FAITHFUL, OTHER = Agreement(400, 396, 390), Agreement(400, 200, 200)
 
 def test_an_expectation_from_every_place_is_compared_with_every_place() -> None:
     low_rounds = seen(SOME, observed=SOME, real=True, expected=PLACES, agreement=FAITHFUL)
-    assert judge(dataclasses.replace(low_rounds, alike=2.4)).ok is True
+    assert judge(dataclasses.replace(low_rounds, alike=2.47)).ok is True
+    assert judge(dataclasses.replace(low_rounds, alike=2.3)).ok is None
     low = dataclasses.replace(low_rounds, alike=1.4, static=(ERROR,), proof=UNDONE)
     assert judge(low).ok is False
     assert "A cause is known: ten keys are dropped: with the keys renamed" in judge(low).summary

@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 from workbench.checkpoint.open import open_checkpoint
 from workbench.errors import WorkbenchError
 from workbench.weights import pool, reading
+from workbench.weights.faults import _PADDED
 from workbench.weights.measure import take_piece
 from workbench.weights.scan import scan_weights
 
@@ -143,6 +144,21 @@ def test_a_part_that_was_never_filled_leaves_it_open(
     tiny = tensors[names[0]].clone()
     tiny.narrow(axis, 0, tiny.shape[axis] // 2).fill_(2.0**-90)  # whose square is zero in float32
     assert getattr(scan(**{"layers.0.mlp.down_proj": tiny}).tensors[names[0]], f"empty_{what}") == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "padded"),
+    [
+        ("model.embed_tokens.weight", True), ("lm_head.weight", True), ("shared.weight", True),
+        ("token_embd.weight", True), ("output.weight", True), ("transformer.output_layer.weight", True),
+        ("bert.embeddings.word_embeddings.weight", True), ("cls.predictions.decoder.weight", True),
+        ("text_embedder.layers.0.q_proj.weight", False), ("embed_model.layers.0.down_proj.weight", False),
+        ("model.layers.0.decomposition.q_proj.weight", False), ("wpetools.q.weight", False),
+        ("model.layers.0.attn.output.weight", False), ("model.layers.0.mlp.down_proj.weight", False),
+    ],
+)  # fmt: skip
+def test_a_vocabulary_may_be_padded_and_a_layer_may_not(name: str, padded: bool) -> None:
+    assert bool(_PADDED.search(name)) == padded
 
 
 def test_what_a_draft_shares_with_its_target_is_named() -> None:

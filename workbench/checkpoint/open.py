@@ -416,6 +416,12 @@ def _named(address: str) -> str:
 
 def _open_remote(address: str) -> Checkpoint:
     address = given(address)
+    if "…" in address:
+        raise CheckpointError(
+            f"cannot open {address}",
+            why="results leave out what an address holds of secrets",
+            next_step="Give the address itself, with its user or its signature.",
+        )
     try:
         from fsspec.core import url_to_fs
 

@@ -268,10 +268,10 @@ def standing(frames: Sequence[Frame]) -> tuple[tuple[str, str, int], ...]:
     if _leaf_class(python) != "LOCK":
         return tuple(lines)
     classes = [_class_of_frame(frame.function, frame.file, frame.module) for frame in python]
-    first = classes.index("LOCK")
-    outermost = first
-    while outermost + 1 < len(classes) and classes[outermost + 1] == "LOCK":
-        outermost += 1
+    outermost = at = classes.index("LOCK")
+    while at < len(python) and (classes[at] == "LOCK" or _library(python[at].file)):
+        outermost = at if classes[at] == "LOCK" else outermost
+        at += 1
     function, file, _ = lines[outermost]
     return ((function, file, 0), *lines[outermost + 1 :])
 

@@ -89,6 +89,7 @@ def build(
         launch=launch,
         real=trial.emitted is not None,
         alike=_as_expected(trial),
+        ran=facts.launch.engine if facts is not None and facts.launch is not None else "",
         topk=driving.topk,
         deepest=launch.steps if facts is not None and facts.launch is not None else None,
         contradictions=contradictions,
@@ -188,7 +189,12 @@ def _proof(trial: Trial, length: float) -> Proof:
     facts = set(verdict.facts) or set(best.facts if best is not None else ())
     said = tuple(h.finding.title.rstrip(".") for h in hints if h.fact in facts)
     if not proved and whole and length - 1 < HARDLY:
-        return Proof(True, whole)
+        # Too few requests for the ablations' rules, or no expectation; but from nothing to some is no chance.
+        back = best is not None and best.accept_length - 1 > 3 * HARDLY
+        if back or best is None:
+            return Proof(
+                True, whole, best.words if best else "", best.accept_length if best else None
+            )
     if best is None or verdict.state == "named":
         return Proof(proved, said)
     return Proof(proved, said, best.words, best.accept_length)

@@ -22,6 +22,7 @@ ENOUGH = 0.8  # of the lost acceptance that a cause must bring back
 _SMALL = 0.03  # of the expected length: a smaller loss is not worth a cause
 _NEEDED = 0.15  # of the loss that the second of a pair must add to either alone
 _NEAR = 0.2  # of the loss: what restores less is not called near
+UNSURE = 0.05  # of the expected length: a larger loss that may be chance is no health
 _FEW = 8  # requests; samples of fewer say little of how much acceptance varies
 _AGREES = 0.85  # of the rounds that a faithful replay has as the engine had them
 
@@ -208,6 +209,15 @@ def _without_search(scene: Scene) -> Verdict | None:
         )
     if not lost(scene.reference):
         wanted = scene.reference.expected.accept_length
+        missing = (wanted - served) / wanted
+        if missing >= UNSURE:
+            return Verdict(
+                "cannot_tell",
+                f"Cannot tell: {served:.2f} tokens a round are {missing:.0%} less than the {wanted:.2f} that "
+                f"are expected, and with {few} requests that may be chance.",
+                missing="more requests",
+                next_step="Replay more prompts.",
+            )  # fmt: skip
         return Verdict(
             "healthy",
             f"Nothing is lost: {served:.2f} tokens are accepted a round, {wanted:.2f} are expected.",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from workbench.speculation.observed import Run
 
 Counted = Literal["rounds", "places"]
+_LEAST = 0.1  # drafts a round, below which nobody serves a draft
 _MOST_BYTES = 1 << 26
 _FULL = re.compile(r"(?:^|[/._])full_acc_?(\d{1,3})(?:$|[/._])", re.ASCII)
 
@@ -78,6 +79,12 @@ class Expected:
             )
         profile = [(emitted > k).mean() for k in range(1, steps + 1)]
         length, shares = float(emitted.mean()), tuple(map(float, profile))
+        if length - 1 < _LEAST:
+            raise WorkbenchError(
+                f"{run.source} is no healthy run: its accept length is {length:.2f}",
+                why="what is expected has to be more than nothing",
+                next_step="Give a run of a draft that works, the trainer's metrics, or a number.",
+            )
         return cls(length, shares, f"the run {run.source}", "rounds", run.launch.topk)
 
     @classmethod

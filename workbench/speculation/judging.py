@@ -5,8 +5,10 @@ The rules, in this order:
 1. Texts that repeat themselves are no evidence, nor are counts that contradict each other or cannot be:
    cannot tell.
 2. Acceptance is that of the engine where a real one was seen, else the replay's. It is *low* where fewer
-   than 80 % of the expected drafts are accepted, by more than chance; where nobody knows what to expect,
-   only where hardly any is (`HARDLY` a round): a draft is not slandered for being small.
+   than 80 % of the expected drafts are accepted, by more than chance, and as expected where less than 3 % of
+   the expected length is missing, or less than 5 % that may be chance; between them nobody can tell. Where
+   nobody knows what to expect it is low only where hardly any is accepted (`HARDLY` a round): a draft is not
+   slandered for being small.
 3. Low, and something is known that changes what is computed (a static check, weights that hold no known
    values): wrong where undoing it brings acceptance back. Where it does not, or nobody can undo it, that it
    is broken is said, and not that it is the cause.
@@ -29,6 +31,8 @@ from workbench.speculation.tally import Logged, Tally
 from workbench.speculation.texts import Texts
 
 ENOUGH = 0.8  # of the expected drafts
+SMALL, UNSURE = 0.03, 0.05  # of the expected length: too little to miss, and by chance
+_MUCH = 1.3  # times the expected drafts: then the expectation is of something else
 HARDLY = 0.1  # accepted drafts a round
 SURE = 1.645  # standard errors: one side of 95 %
 FEW = 20  # rounds below which nothing is concluded
@@ -76,6 +80,8 @@ class Seen:
         Whether rounds of a real engine were seen.
     alike
         Accept length of the replay counted as the expectation was, where that was from every place.
+    ran
+        The engine that the evidence is of, where another one was replayed.
     topk
         Width of the tree.
     deepest
@@ -100,6 +106,7 @@ class Seen:
     static: tuple[Finding, ...] = ()
     real: bool = False
     alike: float | None = None
+    ran: str = ""
     topk: int = 1
     deepest: int | None = None
     proof: Proof | None = None
@@ -174,18 +181,51 @@ class Seen:
             return None
         if self.expected is None:
             return self.length - 1 < HARDLY
-        accepted, comparable = self._accepted(self.length)
-        if self.expected.counted == "places":
-            same = self.agreement.share if self.agreement else 1.0
-            comparable = self.alike is not None and (same or 0.0) >= FAITHFUL
-            accepted = self.alike - 1 if self.alike is not None and comparable else accepted
-        wanted = ENOUGH * (self.expected.accept_length - 1)
-        counted = self.tally or self.logged
-        doubt = SURE * counted.error if counted is not None else 0.0
-        if accepted + doubt < wanted:
+        accepted, comparable = self._compared(self.length)
+        wanted = self.expected.accept_length - 1
+        if accepted + self.doubt < ENOUGH * wanted:
             return True
         # Rounds of an engine accept less than places do, but a tree accepts more: then enough proves nothing.
-        return False if comparable and accepted - doubt >= wanted else None
+        if not comparable or accepted - self.doubt > _MUCH * wanted:
+            return None
+        missing = (wanted - accepted) / self.expected.accept_length
+        chance = accepted + self.doubt >= wanted
+        return False if missing < SMALL or (chance and missing < UNSURE) else None
+
+    def _compared(self, length: float) -> tuple[float, bool]:
+        """Return accepted drafts a round, counted as the expectation is where that can be."""
+        if self.expected is None or self.expected.counted != "places":
+            return self._accepted(length)
+        same = self.agreement.share if self.agreement else 1.0
+        alike = self.alike is not None and (same or 0.0) >= FAITHFUL
+        return (self.alike - 1 if self.alike is not None and alike else length - 1), alike
+
+    @property
+    def doubt(self) -> float:
+        """How much of the accept length may be chance."""
+        counted = self.tally or self.logged
+        return SURE * counted.error if counted is not None else 0.0
+
+    @property
+    def between(self) -> str:
+        """Why acceptance is neither low nor as expected."""
+        if self.expected is None or self.length is None:
+            return ""
+        accepted, comparable = self._compared(self.length)
+        wanted = self.expected.accept_length - 1
+        if not comparable:
+            return (
+                "the expectation is counted otherwise (chains against trees, places against rounds)"
+            )
+        if accepted - self.doubt > _MUCH * wanted:
+            return "that is far more than expected: the expectation is of another draft, or of other texts"
+        missing = (wanted - accepted) / self.expected.accept_length
+        if accepted + self.doubt >= wanted or accepted - self.doubt < ENOUGH * wanted:
+            some = f"{self.rounds:,} rounds do not tell how much of that is chance"
+            return f"{missing:.0%} less than expected, and {some}"
+        return (
+            f"{missing:.0%} less than expected, and not by chance: the ablations tell what costs it"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -237,11 +277,8 @@ def _verdict(seen: Seen, causes: list[Finding]) -> tuple[bool | None, str]:
     if seen.low is None and seen.unlike:
         return None, f"Cannot tell: {seen.unlike}."
     if seen.low is None:
-        some = f" ({causes[0].title.rstrip('.')})" if causes else ""
-        return (
-            None,
-            f"{seen.rounds:,} rounds are too few to tell whether that is less than it should be{some}.",
-        )
+        some = f" Known to be wrong: {_titles(causes, ())}." if causes else ""
+        return None, f"Cannot tell: {seen.between}.{some}"
     if seen.low and causes:
         return _suspected(seen, causes)
     if seen.low and seen.replayed is None:
@@ -273,7 +310,7 @@ def _suspected(seen: Seen, causes: list[Finding]) -> tuple[bool | None, str]:
     )
     if proof.proved:
         return False, f"A cause is known: {_titles(causes, proof.said)}{undone and ': ' + undone}."
-    vain = f" But {undone}: that is not what was lost." if undone else ""
+    vain = f" But {undone}: that alone does not bring it back." if undone else ""
     return None, (
         f"Known to be wrong: {_titles(causes, ())}.{vain} The ablations change one thing at a time."
     )
@@ -326,7 +363,8 @@ def _first(seen: Seen) -> str:
     """Return the sentence that says what was accepted."""
     if seen.length is None:
         return ""
-    who = seen.launch.engine.replace("==", " ") if seen.real and seen.launch else ""
+    ran = seen.ran or (seen.launch.engine if seen.launch else "")
+    who = ran.replace("==", " ") if seen.real else ""
     who = who or ("the engine" if seen.real or seen.replayed is None else "the replay")
     accepted = seen.length - 1
     wanted = f", {seen.expected.accept_length:.2f} expected" if seen.expected else ""

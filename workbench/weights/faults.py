@@ -62,7 +62,11 @@ def not_finite(seen: Seen) -> list[Finding]:
 
 # From this share on rows of zeros are no padding to a round number; but a vocabulary's may be.
 _MANY_EMPTY = 1 / 8
-_PADDED = re.compile(r"embed|wte|wpe|lm_head|(^|\.)(head|output)\.weight$|position")
+_PADDED = re.compile(
+    r"(?:^|\.)(?:\w*emb(?:d|ed\w*)|wte|wpe|shared|lm_head|head|output_layer|proj_out|classifier|score"
+    r"|predictions\.decoder|relative_attention_bias|rel_pos\w*|pos_emb|position\w*)(?:\.weight)?$"
+    r"|^(?:\w+\.)?output\.weight$"
+)
 
 
 def _all_nan(seen: Seen, at: int) -> bool:
