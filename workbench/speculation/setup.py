@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -60,6 +61,9 @@ def as_launched(
         numerics=target.numerics,
         device=device,
     )
+    if not eagle3:  # a launch that only SGLang has, whatever version it was
+        settings = dataclasses.replace(draft.settings, passed_by=True)
+        draft = dataclasses.replace(draft, settings=settings)
     read = served_config(checkpoint.config, engine).text
     named = read_ids(read, trainer=engine is None or not engine.startswith("sglang"))
     aux = captured_layers(engine, named, target.model_type, target.layers) if eagle3 else None
