@@ -34,9 +34,6 @@ class Stat(NamedTuple):
     exit_code: int
 
 
-_PAGE = 2048  # bytes, well below any page
-
-
 def read(pid: int, name: str) -> str:
     """Return a file of /proc/PID, or nothing where it is gone or not ours to read."""
     return _read(f"{PROC}/{pid}/{name}")
@@ -52,7 +49,7 @@ def _read(path: str, folder: int | None = None) -> str:
         # Two files a thread are read, and a file object would cost as much as the kernel's answer.
         while part := os.read(file, 1 << 16):
             parts.append(part)
-            if len(part) < _PAGE:  # the kernel fills a page before a reader has to come again
+            if folder is not None:  # what is told of a thread comes at once
                 break
     os.close(file)
     return b"".join(parts).decode("utf-8", "replace")
