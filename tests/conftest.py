@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -66,3 +66,10 @@ def pytest_runtest_makereport(
 def root() -> Path:
     """The repository."""
     return ROOT
+
+
+def assert_told(page: str, story: Sequence[str]) -> None:
+    """Check that an exported page says each part of a story, in this order."""
+    at = page.index("<main>")
+    for said in story:
+        at = page.index(said, at) + 1

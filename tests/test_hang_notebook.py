@@ -6,7 +6,7 @@ from pathlib import Path
 
 from workbench.export.report import report
 
-from .conftest import ROOT
+from .conftest import ROOT, assert_told
 
 
 def test_the_hang_is_found_and_the_books_are_kept(tmp_path: Path) -> None:
@@ -22,7 +22,5 @@ def test_the_hang_is_found_and_the_books_are_kept(tmp_path: Path) -> None:
         "Idle: all ranks",
         "A server that runs here",
     )
-    at = page.index("<main>")
-    for said in story:
-        at = page.index(said, at) + 1
+    assert_told(page, story)
     assert "<title>Which rank, which phase, what to change next?</title>" in page

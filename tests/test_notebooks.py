@@ -10,7 +10,7 @@ import pytest
 
 from workbench.export.report import report
 
-from .conftest import ROOT
+from .conftest import ROOT, assert_told
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
@@ -63,9 +63,7 @@ def test_the_keys_are_found_lost_and_mended(tmp_path: Path) -> None:
         "keys load in sglang 0.5.11",
         "All 75 keys load in sglang 0.5.11",
     )
-    at = page.index("<main>")
-    for said in story:
-        at = page.index(said, at) + 1
+    assert_told(page, story)
     assert "<title>Where did the weights go?</title>" in page
     assert page.count("data-wb-mount") == 7 + page.count("[data-wb-mount]")
 
@@ -82,9 +80,7 @@ def test_the_layer_that_was_drawn_anew_is_found(tmp_path: Path) -> None:
         "model.midlayer.self_attn.o_proj.weight looks like memory that nobody wrote",
         "3 tensors are constant: all zeros",
     )
-    at = page.index("<main>")
-    for said in story:
-        at = page.index(said, at) + 1
+    assert_told(page, story)
     assert "<title>Which weights were never trained?</title>" in page
 
 
@@ -102,7 +98,5 @@ def test_the_lost_acceptance_is_found_and_restored(tmp_path: Path) -> None:
         "accept len: 1.00, accept rate: 0.20",
         "No draft token was accepted by the engine",
     )
-    at = page.index("<main>")
-    for said in story:
-        at = page.index(said, at) + 1
+    assert_told(page, story)
     assert "<title>Why is no draft token accepted?</title>" in page

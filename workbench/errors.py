@@ -64,7 +64,6 @@ _QUERY = re.compile(r"([?&;#])(?:([^=&;#]*)=)?([^&;#]*)")
 _PLAIN = frozenset(
     {"revision", "rev", "ref", "branch", "version", "versionid", "download", "path", "file"}
 )
-_LONGEST_TEXT = 1 << 16
 
 
 def _hidden(part: re.Match[str]) -> str:

@@ -43,24 +43,30 @@ def ablate(trial: Trial, *, pairs: bool = True, requests: int = FIRST_LOOK) -> A
     Ablations
         All changes with what they restore, and the verdict. Interrupted, it holds what was done.
     """
-    return _Bench(trial, requests).run(pairs)
+    return _Bench(trial, requests, check(trial)).run(pairs)
 
 
-def undone(trial: Trial, requests: int = _UNDONE_LOOK) -> tuple[Verdict, tuple[Lift, ...]]:
+def undone(trial: Trial, hints: Sequence[Hint]) -> tuple[Verdict, tuple[Lift, ...]]:
     """Undo only what static checks suspect, on a few requests, and say whether that is the cause.
 
     What is broken for certain need not be what costs the acceptance: only undoing it tells.
     """
-    some = trial.some(_spread(len(trial.trace), requests))
-    facts = frozenset(hint.fact for hint in check(trial) if hint.fact)
-    found = _Bench(some, requests, facts).run(pairs=True)
+    some = trial.some(_spread(len(trial.trace), _UNDONE_LOOK))
+    facts = frozenset(hint.fact for hint in hints if hint.fact)
+    found = _Bench(some, _UNDONE_LOOK, tuple(hints), facts).run(pairs=True)
     return found.verdict, (*found.lifts, *found.pairs)
 
 
 class _Bench:
     """One run of all ablations, or of those of some facts."""
 
-    def __init__(self, trial: Trial, requests: int, facts: frozenset[str] | None = None) -> None:
+    def __init__(
+        self,
+        trial: Trial,
+        requests: int,
+        hints: tuple[Hint, ...],
+        facts: frozenset[str] | None = None,
+    ) -> None:
         self.facts = facts
         self.texts = look(trial.trace)
         kept = self.texts.kept
@@ -70,7 +76,7 @@ class _Bench:
         self.trial, self.notes = comparable(trial)
         self.counted = self.trial.expected.counted if self.trial.expected else "rounds"
         self.few = self.trial.some(_spread(len(self.trial.trace), requests))
-        self.hints: tuple[Hint, ...] = check(trial)
+        self.hints = hints
         self.singles: list[Tried] = []
         self.pairs: list[Tried] = []
         self.idle: list[str] = []

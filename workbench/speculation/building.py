@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.errors import WorkbenchError
-from workbench.result import Finding
 from workbench.speculation.asking import Words
 from workbench.speculation.beside import beside
 from workbench.speculation.comparable import comparable
@@ -31,6 +30,7 @@ from workbench.speculation.measuring import State, measure
 from workbench.speculation.replayed import Replayed
 from workbench.speculation.result import COURSE, Agreement, Replay
 from workbench.speculation.setup import as_launched
+from workbench.speculation.static_checks import Hint, sufficient
 from workbench.speculation.tally import Tally
 from workbench.speculation.texts import look
 from workbench.speculation.tops import tops_of
@@ -50,7 +50,7 @@ def build(
     facts: Facts | None,
     engine: str,
     words: Words,
-    findings: Sequence[Finding] = (),
+    hints: Sequence[Hint] = (),
     notes: Sequence[str] = (),
     temperature: float = 0.0,
 ) -> Replay:
@@ -58,7 +58,7 @@ def build(
 
     Parameters
     ----------
-    findings
+    hints
         Of the static checks, which cost nothing and go first.
     """
     replayed = trial.replayed
@@ -83,7 +83,7 @@ def build(
         fills=fills,
         filled=trial.draft.filled,
         texts=texts,
-        static=(*findings, *(beside(trial, facts) if facts else ())),
+        static=(*(hint.finding for hint in hints), *(beside(trial, facts) if facts else ())),
         steps=driving.steps,
         engine=engine,
         launch=launch,
@@ -95,7 +95,7 @@ def build(
         contradictions=contradictions,
     )
     if suspects(seen):
-        seen = dataclasses.replace(seen, proof=_proof(trial, seen.length or 1.0))
+        seen = dataclasses.replace(seen, proof=_proof(trial, hints, seen.length or 1.0))
     judged: Judged = judge(seen)
     return Replay(
         target=target,
@@ -165,21 +165,15 @@ def _histograms(trial: Trial, facts: Facts | None) -> Tally | None:
         return None
     if not all(r.histogram for r in requests):
         return None
-    total = [0] * max(len(r.histogram) for r in requests)
-    for request in requests:
-        for accepted, rounds in enumerate(request.histogram):
-            total[accepted] += rounds
-    return Tally(tuple(total))
+    return Tally.summed(request.histogram for request in requests)
 
 
-def _proof(trial: Trial, length: float) -> Proof:
+def _proof(trial: Trial, hints: Sequence[Hint], length: float) -> Proof:
     """Undo what is known to be wrong, and say what comes of it."""
     from workbench.speculation.ablate import undone
-    from workbench.speculation.static_checks import check, sufficient
 
-    hints = check(trial)
     whole = sufficient(hints)
-    verdict, lifts = undone(trial)
+    verdict, lifts = undone(trial, hints)
     chosen = [one for one in lifts if set(one.switches) == set(verdict.switches)]
     best = max(chosen or lifts, key=lambda one: one.accept_length, default=None)
     proved = verdict.ok is False

@@ -36,18 +36,12 @@ def tally_of_answers(lines: Sequence[Mapping[str, Any]]) -> tuple[Tally | None, 
         for meta in _found(line, "meta_info"):
             if isinstance(meta, Mapping) and any(name in meta for name in HISTOGRAMS):
                 last[str(meta.get("id", number))] = meta
-    total: list[int] = []
-    odd = 0
-    for meta in last.values():
-        own = next(meta[name] for name in HISTOGRAMS if name in meta)
-        if not is_histogram(own):
-            odd += 1
-            continue
-        total += [0] * (len(own) - len(total))
-        for accepted, rounds in enumerate(own):
-            total[accepted] += rounds
+    given = [next(meta[name] for name in HISTOGRAMS if name in meta) for meta in last.values()]
+    good = [own for own in given if is_histogram(own)]
+    odd = len(given) - len(good)
     notes = [f"{odd} answers have a histogram that is none"] if odd else []
-    return (Tally(tuple(total)) if any(total) else None), notes
+    total = Tally.summed(good)
+    return (total if total.rounds else None), notes
 
 
 def tally_of_chunks(lines: Sequence[Mapping[str, Any]]) -> tuple[Tally | None, list[str]]:

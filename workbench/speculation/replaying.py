@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import WorkbenchError, shown
-from workbench.result import Finding
 from workbench.speculation import reading, recorded
 from workbench.speculation.asking import Words, prompts_of
 from workbench.speculation.building import build
@@ -34,15 +33,14 @@ from workbench.speculation.observed import Launch
 from workbench.speculation.result import Replay
 from workbench.speculation.sampled import Rule, Sampling, sample_freely
 from workbench.speculation.setup import as_launched, numerics_of
+from workbench.speculation.static_checks import Hint, check, sufficient
 from workbench.speculation.trial import Trial, checkpoint_of, target_of
 
 if TYPE_CHECKING:
     from workbench.checkpoint.open import Checkpoint
     from workbench.speculation.features import Target
-    from workbench.speculation.static_checks import Hint
 
 _NEW_TOKENS = 64
-_FORMS = ("speculators-config",)
 
 
 def replay(
@@ -142,7 +140,7 @@ def replay(
         facts=facts,
         engine=named,
         words=words,
-        findings=_static(trial, served=facts is not None and facts.launch is not None),
+        hints=check(trial),
         notes=notes,
         temperature=temperature,
     )
@@ -356,21 +354,8 @@ def _counted(
     )
 
 
-def _static(trial: Trial, *, served: bool = False) -> tuple[Finding, ...]:
-    """Return what is known before anything is computed.
-
-    A server that was seen to run had a config that it can read: then the form of the file's is no fault.
-    """
-    from workbench.speculation.static_checks import check
-
-    found = (hint.finding for hint in check(trial))
-    return tuple(f for f in found if not (served and f.code in _FORMS))
-
-
 def _proof_of(hints: Sequence[Hint], facts: Facts) -> Proof | None:
     """Return the proof that counts alone can give: next to nothing is accepted, and a whole part is lost."""
-    from workbench.speculation.static_checks import sufficient
-
     counts = facts.tally or facts.logged
     length = counts.accept_length if counts is not None else None
     whole = sufficient(hints)
@@ -380,8 +365,6 @@ def _proof_of(hints: Sequence[Hint], facts: Facts) -> Proof | None:
 
 def _static_alone(draft: Checkpoint, launch: Launch, target: Any) -> tuple[Hint, ...]:
     """Return what is known of a draft in front of a target of which only sizes and embedding are read."""
-    from workbench.speculation.static_checks import check
-
     try:
         aim: Any = recorded.RecordedTarget(checkpoint_of(target), numerics_of(launch))
         loaded, driving = as_launched(launch, draft, aim)

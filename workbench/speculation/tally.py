@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable
-from itertools import accumulate
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, zip_longest
 from typing import Any, Self
 
 MOST_DRAFTS = 256  # accepted in one round; no engine drafts as deep
@@ -38,6 +38,11 @@ class Tally:
             counts[int(number)] = counts.get(int(number), 0) + 1
         deepest = max(counts, default=-1)
         return cls(tuple(counts.get(k, 0) for k in range(deepest + 1)))
+
+    @classmethod
+    def summed(cls, histograms: Iterable[Sequence[int]]) -> Self:
+        """Add up histograms of any lengths."""
+        return cls(tuple(map(sum, zip_longest(*histograms, fillvalue=0))))
 
     @property
     def rounds(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -219,12 +219,7 @@ def targets_own(seen: Seen) -> list[Finding]:
     at = np.flatnonzero(seen.counts & (seen.tensors.statistic(TARGETS_OWN) == 1))
     if not len(at):
         return []
-    said = [
-        f"{shorten(row.name, 90)}: {text}"
-        for row in seen.rows(at[:LINES])
-        for text in row.corroboration
-        if text.startswith("equal, bit by bit, to the target")
-    ]
+    said = _told(seen, at, lambda text: text.startswith("equal, bit by bit, to the target"))
     return [
         Finding(
             "weights.targets_own",
@@ -232,9 +227,19 @@ def targets_own(seen: Seen) -> list[Finding]:
             f"{title_of(seen, at)} {'is' if len(at) == 1 else 'are'} the target's own, bit by bit",
             detail="An embedding or a head that a draft shares with its target was not trained with it, "
             "and is meant so; another layer that equals the target's was copied and not moved since.",
-            evidence_for=tuple(said),
+            evidence_for=said,
         )
     ]
+
+
+def _told(seen: Seen, at: At, which: Callable[[str], bool]) -> tuple[str, ...]:
+    """Return what corroborates the first of some tensors, each with its name."""
+    return tuple(
+        f"{shorten(row.name, 90)}: {text}"
+        for row in seen.rows(at[:LINES])
+        for text in row.corroboration
+        if which(text)
+    )
 
 
 def _in_stacks(seen: Seen) -> list[Finding]:
@@ -243,19 +248,14 @@ def _in_stacks(seen: Seen) -> list[Finding]:
     at = np.flatnonzero(seen.matters & (equal > 0))
     if not len(at):
         return []
-    said = [
-        f"{shorten(row.name, 90)}: {text}"
-        for row in seen.rows(at[:LINES])
-        for text in row.corroboration
-        if text.endswith("equal, value by value")
-    ]
+    said = _told(seen, at, lambda text: text.endswith("equal, value by value"))
     many = plural(int(equal[at].sum()), "matrix", "matrices")
     return [
         Finding(
             "weights.copies",
             "warning",
             f"{many} in {plural(len(at), 'stack')} are copies of each other",
-            evidence_for=tuple(said[:LINES]),
+            evidence_for=said[:LINES],
             evidence_against=(_UPCYCLED,),
             next_step=_AFTER_COPY,
         )

@@ -71,12 +71,10 @@ class Held:
 
 
 @dataclasses.dataclass(frozen=True)
-class FirstRows:
-    """The rows of a weight in a file that stand beside what a server gave."""
+class _OfFile:
+    """What of a weight in a file stands beside what a server gave, or did not."""
 
     weight: LogicalWeight
-    count: int
-    first: int = 0
 
     @property
     def name(self) -> str:
@@ -87,6 +85,14 @@ class FirstRows:
     def dtype(self) -> str:
         """The weight's stored type."""
         return self.weight.dtype
+
+
+@dataclasses.dataclass(frozen=True)
+class FirstRows(_OfFile):
+    """The rows of a weight in a file that stand beside what a server gave."""
+
+    count: int
+    first: int = 0
 
     @property
     def flaw(self) -> str:
@@ -104,21 +110,10 @@ class FirstRows:
 
 
 @dataclasses.dataclass(frozen=True)
-class NotHeld:
+class NotHeld(_OfFile):
     """A weight of the file of which the server gave nothing that could stand beside it."""
 
-    weight: LogicalWeight
     flaw: str
-
-    @property
-    def name(self) -> str:
-        """The weight's name."""
-        return self.weight.name
-
-    @property
-    def dtype(self) -> str:
-        """The weight's stored type."""
-        return self.weight.dtype
 
     @property
     def shape(self) -> tuple[int, ...]:

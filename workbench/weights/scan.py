@@ -90,9 +90,7 @@ def scan_weights(
             )
 
         return scan_server(ckpt, names=None if names is None else _listed(names))
-    from workbench.checkpoint.open import Checkpoint, open_checkpoint
-
-    opened = ckpt if isinstance(ckpt, Checkpoint) else open_checkpoint(ckpt)
+    opened = _opened(ckpt)
     weights = logical_weights(opened)
     chosen = _choose(weights, names, opened.source)
     notes = [*opened.warnings]
@@ -105,7 +103,7 @@ def scan_weights(
         from workbench.weights.pool import scan_here
 
         stream = scan_here(weights, chosen, sample, device, config)
-    theirs = None if target is None else _weights_of(target)
+    theirs = None if target is None else logical_weights(_opened(target))
     found, interrupted = _collect(stream, weights, chosen, notes)
     owned: list[Measure] = []
     if theirs is not None and not interrupted:
@@ -113,10 +111,10 @@ def scan_weights(
     return _result(opened, weights, found, notes, config, interrupted, len(chosen), owned)
 
 
-def _weights_of(target: str | os.PathLike[str] | Checkpoint) -> LogicalWeights:
+def _opened(given: str | os.PathLike[str] | Checkpoint) -> Checkpoint:
     from workbench.checkpoint.open import Checkpoint, open_checkpoint
 
-    return logical_weights(target if isinstance(target, Checkpoint) else open_checkpoint(target))
+    return given if isinstance(given, Checkpoint) else open_checkpoint(given)
 
 
 def _like(
