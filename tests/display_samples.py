@@ -121,7 +121,7 @@ def incident() -> Sample:
             template=f"layers.{{}}.{name}",
             index=[[0]],
             names=None,
-            reason="no parameter of this name; the loader drops it without a word",
+            reason="no parameter of this name; the loader drops it silently",
             place=place,
             rename=f"midlayer.{name}",
         )

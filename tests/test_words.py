@@ -114,3 +114,11 @@ def test_main_says_where_and_what(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out == f"{path}:1: 'told' (told): write reported, known, says\n"
     path.write_text("It is reported.\n")
     assert words.main([str(path)]) == 0
+
+
+def test_prune_takes_off_what_is_clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = tmp_path / "pending.txt"
+    listed.write_text("# why\na.md\nb.md\nc.md\n")
+    monkeypatch.setattr(words, "PENDING", listed)
+    words.prune({"a.md": ["a.md:1: told"], "b.md": []})
+    assert listed.read_text() == "# why\na.md\n"

@@ -3,7 +3,8 @@
 `python -m tests.words` reads the strings of workbench/ and benchmarks/ that are sentences, those of the
 JavaScript, the Markdown files and the notebooks' Markdown cells. It prints file:line, the word and what to
 write instead, and exits with 1 where a file breaks the rules. Files that are not clean yet are listed in
-tests/words_pending.txt: a file that has become clean must leave the list, and none may join it.
+tests/words_pending.txt: a file that has become clean must leave the list (`--prune` does it), and none may
+join it.
 
 Exempt: code in backticks or blocks, text in double quotes (log lines, names, examples), docstrings, and
 regular expressions.
@@ -51,7 +52,7 @@ WORDS = (
     Word("mend", "mend(?:s|ed|ing)?", "repair"),
     Word("told", "told", "reported, known, says"),
     Word("said", "said", "reported, stated, says"),
-    Word("stands", "stands?|standing|stood", "is, waits, represents"),
+    Word("stands", r"stands?(?!-)|standing|stood", "is, waits, represents"),
     Word(
         "look (noun)",
         rf"(?:{_COUNTS})\s+looks?(?!-)(?!\s+(?:{_VERB_AFTER})\b)",
@@ -185,12 +186,21 @@ def complaints(results: dict[str, list[str]], allowed: Iterable[str]) -> list[st
     return wrong
 
 
+def prune(results: dict[str, list[str]]) -> None:
+    """Take the clean files, and those that are gone, off the list."""
+    lines = PENDING.read_text(encoding="utf-8").splitlines(keepends=True)
+    kept = (line for line in lines if line.startswith("#") or results.get(line.strip()))
+    PENDING.write_text("".join(kept), encoding="utf-8")
+
+
 def main(arguments: list[str]) -> int:
     """Check the files named, listed or not; or without names all, by the list."""
-    if arguments:
+    if arguments and arguments != ["--prune"]:
         wrong = [line for name in arguments for line in check(Path(name).resolve())]
     else:
         results = {path.relative_to(ROOT).as_posix(): check(path) for path in files()}
+        if arguments:
+            prune(results)
         wrong = complaints(results, pending())
     for line in wrong:
         print(line)
