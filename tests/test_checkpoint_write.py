@@ -200,7 +200,7 @@ def test_bad_names(
         ("single/../single/out", "own folder"),
         ("link/out", "own folder"),
         ("full", "not empty"),
-        ("file", "no folder"),
+        ("file", "not a folder"),
         ("absent/out", "there is no folder"),
     ],
 )

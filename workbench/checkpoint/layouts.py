@@ -214,7 +214,7 @@ def _block(parts: _Parts, shape: Shape, scales: Shape) -> tuple[int, int]:
         for down, across in (*_declared(parts), (128, 128), _even(tall, columns, scales)):
             if down and across and (-(-tall // down), -(-columns // across)) == scales[-2:]:
                 return down, across
-    raise parts.refused(f"{list(scales)} scales do not tell which of {list(shape)} codes share one")
+    raise parts.refused(f"{list(scales)} scales do not show which of {list(shape)} codes share one")
 
 
 def _even(tall: int, columns: int, scales: Shape) -> tuple[int, int]:
