@@ -265,7 +265,7 @@ Spoil = Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [
-        (lambda t: {**t, "l.weight_scale": torch.ones(16, 3)}, "do not go with"),
+        (lambda t: {**t, "l.weight_scale": torch.ones(16, 3)}, "do not fit"),
         (lambda t: {**t, "l.weight_shape": torch.tensor([16, 40])}, "width of code"),
         (lambda t: {**t, "l.weight_shape": torch.tensor([8, 64])}, "shape it states"),
         (lambda t: {**t, "l.weight_shape": torch.tensor([16, -64])}, "shape it states"),

@@ -162,7 +162,7 @@ def _scaled(parts: _Parts) -> Plan:
     block = _block(parts, shape, scales)
     zero_shape = parts.shape("zero_point") if "zero_point" in parts else None
     if zero_shape is not None and prod(zero_shape) != prod(scales):
-        raise parts.refused(f"{list(zero_shape)} zero points do not go with {list(scales)} scales")
+        raise parts.refused(f"{list(zero_shape)} zero points do not fit {list(scales)} scales")
     if "order" in parts:
         raise parts.refused(
             "its columns are in act-order, which is not defined for this layout here"

@@ -51,8 +51,8 @@ def _kind(group: KeyGroup, quantized: bool) -> str:
 _TITLES: Mapping[str, str] = {
     "complex": "complex numbers lose their imaginary part",
     "boolean": "weights are stored as booleans",
-    "codes": "weights are whole numbers, and nothing says how to scale them",
-    "eight": "weights are 8-bit floating point, and nothing says how to scale them",
+    "codes": "weights are integers, and the config does not say how to scale them",
+    "eight": "weights are 8-bit floating point, and the config does not say how to scale them",
 }
 _DETAILS: Mapping[str, str] = {
     "complex": "The parameters are real; copy_ drops the imaginary part, with a warning at most.",

@@ -303,7 +303,7 @@ def _against_mask(
             title="t2d marks the ids that the draft does not cover",
             detail="d2t is a proper offset map of the others. Engines read only d2t.",
             evidence_for=(f"arange+d2t equals the {len(others)} ids where t2d is false",),
-            next_step="None for serving; invert t2d before training on.",
+            next_step="Nothing for serving; invert t2d before further training.",
         )
         return
     same = len(ids) == len(kept)
