@@ -136,7 +136,7 @@ def _count_against_fc(s: Subject, ids: list[int]) -> Iterator[Finding]:
         yield Finding(
             code="aux-layer-count",
             severity="error",
-            title=f"{len(ids)} auxiliary layers are named, fc joins the features of {have}",
+            title=f"the config names {len(ids)} auxiliary layers, but fc joins {have}",
             detail="The target passes on one feature for each listed layer, and fc expects "
             "another number of them: a shape error at the first draft step.",
             evidence_for=(
