@@ -7,7 +7,8 @@ import itertools
 from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 
-from workbench.result import Finding, Result
+from workbench.core.finding import Finding
+from workbench.core.result import Result
 
 SCHEMA = "workbench.keydiff/1"
 

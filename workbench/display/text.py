@@ -18,7 +18,7 @@ from workbench.display.palette import tone, verdict_state
 from workbench.errors import clean
 
 if TYPE_CHECKING:
-    from workbench.result import Finding
+    from workbench.core.finding import Finding
 
 WIDTH = 80
 LONGEST = 120  # longer lines are hard to read, however wide the terminal is
@@ -282,10 +282,12 @@ class Page:
     ----------
     width
         Columns to write for; by default those of the terminal.
+    colour
+        Whether to add colours; text that is stored has none.
     """
 
-    def __init__(self, width: int | None = None) -> None:
-        self.width, self.colour, self.unicode = columns(width), colour_wanted(), unicode_wanted()
+    def __init__(self, width: int | None = None, *, colour: bool = False) -> None:
+        self.width, self.colour, self.unicode = columns(width), colour, unicode_wanted()
         self.out: list[str] = []
 
     def __str__(self) -> str:

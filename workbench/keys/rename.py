@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from workbench.checkpoint.records import TensorGroup, TensorInfo, TensorTable
 from workbench.checkpoint.symbols import concrete, encode, symbolic
@@ -467,7 +468,7 @@ def _choose(found: list[Rename]) -> tuple[Rename, ...]:
     if len(proved) == 1 and not proved[0].by_name:
         partly = []
     elif len(proved) == 1:
-        proved = [dataclasses.replace(proved[0], chosen=True)]
+        proved = [structs.replace(proved[0], chosen=True)]
         partly = []
     elif len(proved) > 1:
         partly = []

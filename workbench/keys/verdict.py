@@ -5,11 +5,12 @@ from __future__ import annotations
 import shlex
 from textwrap import shorten
 
+from workbench.core.finding import Confidence, Finding
+from workbench.core.verdict import Coverage, Verdict
 from workbench.display.text import plural
-from workbench.engines.outcome import KeyGroup, LoadOutcome, ParameterGroup
+from workbench.engines.outcome import KeyGroup, LoadOutcome, Outcome, ParameterGroup
 from workbench.engines.profile import Basis
 from workbench.keys.records import Rename
-from workbench.result import Finding
 
 # How sure each basis is, the surest first.
 SURENESS: tuple[Basis, ...] = ("traced", "profile_verified", "profile_source_read")
@@ -20,6 +21,15 @@ BASES = {
 }
 
 
+# How sure an answer is that rests on each: a profile that was only read may have been misread.
+_SURE: dict[Basis, Confidence] = {
+    "traced": "certain",
+    "profile_verified": "certain",
+    "profile_source_read": "likely",
+}
+_OVERTURNED = "the engine's own loader, run with --python, doing otherwise"
+
+
 def basis_text(engine: str, basis: Basis) -> str:
     """Return in words what an answer rests on."""
     if engine == "torch" and basis != "traced":
@@ -27,30 +37,22 @@ def basis_text(engine: str, basis: Basis) -> str:
     return BASES[basis]
 
 
-def judge(
-    outcome: LoadOutcome, findings: tuple[Finding, ...], certain: bool, uncovered: str
-) -> bool | None:
-    """Return the verdict: True, False, or None where it cannot be told.
-
-    Only what changes the served model counts: lost or lacking tensors, a loader that stops, a broken
-    contract that is certain. What is not certain makes it None, as does a version that no profile knows.
-    """
-    if uncovered or not certain:
-        return None
-    if outcome.outcome != "loads":
-        return False
-    if any(group.status in ("dropped", "mismatched") for group in outcome.keys):
-        return False
-    if any(g.status in ("missing", "partial", "mismatched") for g in outcome.parameters):
-        return False
-    breaking = [f for f in findings if f.changes_output and f.severity != "note"]
-    if any(f.severity == "error" and f.confidence == "certain" for f in breaking):
-        return False
-    return None if breaking else True
+def of(outcome: Outcome, basis: Basis, coverage: Coverage, sentence: str) -> Verdict:
+    """Return the verdict on keys; whether it is one follows from the coverage."""
+    state: str
+    sure: Confidence
+    if coverage.ok is None:
+        state, sure = "cannot_tell", "unknown"
+    elif outcome != "loads":
+        state, sure = outcome, _SURE[basis]
+    else:
+        state, sure = ("loads" if coverage.ok else "wrong"), _SURE[basis]
+    overturned = () if basis == "traced" else (_OVERTURNED,)
+    return Verdict(state, sentence, sure, coverage, overturned)
 
 
 def summary_line(
-    outcome: LoadOutcome, ok: bool | None, findings: tuple[Finding, ...], why: str, uncovered: str
+    outcome: LoadOutcome, findings: tuple[Finding, ...], why: str, uncovered: str
 ) -> str:
     """Return the verdict in one line or two."""
     who = f"{outcome.engine} {outcome.version}".strip()

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from workbench.core.finding import Finding
 from workbench.display.text import plural
 from workbench.errors import shorten
-from workbench.result import Finding
 from workbench.weights.names import is_filled_later, named
 from workbench.weights.relations import TARGETS_OWN
 from workbench.weights.seen import (

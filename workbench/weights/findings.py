@@ -9,9 +9,9 @@ from math import prod
 import numpy as np
 
 from workbench.checkpoint.templates import describe, group_names
+from workbench.core.finding import GRAVITY, Finding
 from workbench.display.text import plural
 from workbench.errors import shorten
-from workbench.result import GRAVITY, Finding
 from workbench.weights.faults import (
     constants,
     copies,

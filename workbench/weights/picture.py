@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from workbench.checkpoint.templates import group_names
+from workbench.core.saving import strict
 from workbench.display.palette import RAMP
-from workbench.result import strict
 from workbench.weights.grid import Grid, cells, grids, scale, span
 from workbench.weights.names import places
 

@@ -8,7 +8,9 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
-from workbench.result import Finding, Result, strict
+from workbench.core.finding import Finding
+from workbench.core.result import Result
+from workbench.core.saving import strict
 from workbench.weights.changes import Change, Changes
 from workbench.weights.columns import Pair, Tensors, pair_of
 

@@ -6,9 +6,9 @@ import math
 import statistics
 from collections.abc import Sequence
 
+from workbench.core.finding import GRAVITY, Finding
 from workbench.display.text import plural
 from workbench.errors import shorten
-from workbench.result import GRAVITY, Finding
 from workbench.weights.changes import Change, Changes
 from workbench.weights.names import is_weight, named
 
