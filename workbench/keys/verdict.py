@@ -199,7 +199,9 @@ def _lost(
 def _left(count: int) -> str:
     """Say what is in parameters that nothing wrote."""
     many = f"{plural(count, 'parameter')} that the checkpoint should fill {'keep' if count > 1 else 'keeps'}"
-    return f"{many} what the engine allocated: uninitialised memory in linear layers, ones in norms."
+    return (
+        f"{many} what the engine allocated: uninitialised memory in linear layers, ones in norms."
+    )
 
 
 def _first(texts: list[str], what: str, most: int = 3) -> tuple[str, ...]:
@@ -234,7 +236,9 @@ def _repair(outcome: LoadOutcome, renames: tuple[Rename, ...], checkpoint: str) 
         return "Several renames fit equally well (below). Choose by the program that wrote the checkpoint."
     if renames:
         return f"`{renames[0].text}` repairs a part: {renames[0].proof}."
-    return "These keys cannot be renamed to what is missing. Check which program wrote the checkpoint."
+    return (
+        "These keys cannot be renamed to what is missing. Check which program wrote the checkpoint."
+    )
 
 
 def _lacking(outcome: LoadOutcome, lacking: list[ParameterGroup]) -> Finding:
