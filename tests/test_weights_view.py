@@ -19,9 +19,9 @@ from workbench.display.text import cells
 from workbench.errors import WorkbenchError
 from workbench.weights import grid, picture
 from workbench.weights.names import named, places, short
+from workbench.weights.picture import VERDICTS
 from workbench.weights.plots import law_share
 from workbench.weights.results import WeightScan
-from workbench.weights.view import VERDICTS
 
 from .weights_samples import HOSTILE, draft, experts, hostile, pair, target
 

@@ -104,7 +104,21 @@ def _prose(part: Prose, page: Page) -> None:
 
 @add.register
 def _code(part: Code, page: Page) -> None:
-    page.add("  " + clean(line).rstrip() for line in part.text.split("\n"))
+    page.add(kept_lines(part.text, page.width))
+
+
+def kept_lines(text: str, width: int) -> Iterator[str]:
+    """Yield lines that keep their places; what is longer than the page goes on in the next line."""
+    room = width - 2
+    for line in (clean(line).rstrip() for line in text.split("\n")):
+        left = line
+        while lines.cells(left) > room:
+            fits = room
+            while lines.cells(left[:fits]) > room:
+                fits -= 1
+            yield "  " + left[:fits].rstrip()
+            left = left[fits:]
+        yield f"  {left}".rstrip()
 
 
 @add.register
@@ -176,7 +190,7 @@ def _plan(part: Plan, page: Page) -> None:
 
 @add.register
 def _picture(part: Picture, page: Page) -> None:
-    page.add("  " + clean(line).rstrip() for line in part.text.split("\n"))
+    page.add(kept_lines(part.text, page.width))
 
 
 def _more(page: Page, count: int, noun: str) -> None:

@@ -1,52 +1,36 @@
-"""A `WeightComparison` as text, and as the data of its interactive view."""
+"""A `WeightComparison`, laid out, and the data of its interactive view."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from workbench.display.text import Page, plural
+from workbench.display.text import plural
 from workbench.errors import shorten
+from workbench.views.parts import Document, Findings, Group, Groups, Heading, head
+from workbench.views.parts import Part as Shown
+from workbench.views.parts import document as lay_out
 from workbench.weights.changes import STATES, Change
 from workbench.weights.names import named, places
-from workbench.weights.picture import Part, assemble, significant
+from workbench.weights.picture import COMPARE_MODES, Part, assemble, significant
 from workbench.weights.results import WeightComparison
 
-SHOWN = 40  # templates that the text lists
 
-MODES = (
-    {
-        "key": "change",
-        "label": "Relative change",
-        "kind": "log",
-        "low": -4.0,  # always from 0.01 % to 100 %: two comparisons can be laid side by side
-        "high": 0.0,
-        "note": "The norm of the difference over that of the first; several tensors in a cell: their median.",
-    },
-    {"key": "state", "label": "State", "kind": "state"},
-)
+def document(comparison: WeightComparison) -> Document:
+    """Return the comparison as a document: findings, and every template with its change."""
+    facts = [("First", comparison.before), ("Second", comparison.after)]
+    body: tuple[Shown, ...] = (
+        *([Findings(comparison.findings)] if comparison.findings else []),
+        Heading("Tensors: norm of the difference / norm of the first"),
+        Groups(tuple(_templates(comparison))),
+    )
+    return lay_out(comparison, facts, body, notes=comparison.notes)
 
 
-def text(comparison: WeightComparison, width: int | None = None) -> str:
-    """Return the comparison for a terminal: sentence, findings, and every template with its change."""
-    page = Page(width)
-    page.verdict(comparison.ok, comparison.summary)
-    page.prose(f"first:  {comparison.before}")
-    page.prose(f"second: {comparison.after}")
-    for note in comparison.notes:
-        page.prose(note, "  note: ")
-    if comparison.findings:
-        page.heading("Findings")
-        for item in comparison.findings:
-            page.finding(item)
-    page.heading("Tensors: norm of the difference / norm of the first")
-    _templates(page, comparison)
-    return str(page)
-
-
-def _templates(page: Page, comparison: WeightComparison) -> None:
+def _templates(comparison: WeightComparison) -> Iterator[Group]:
     rows = comparison.changes
     where = places(rows.names)
     groups: dict[tuple[Any, ...], list[Change]] = {}
@@ -55,19 +39,16 @@ def _templates(page: Page, comparison: WeightComparison) -> None:
         row = rows[at]
         key = (row.state, int(where.stack[at]), int(where.kind[at]), row.shape, row.shape_after)
         groups.setdefault(key, []).append(row)
-    for members in list(groups.values())[:SHOWN]:
+    for members in groups.values():
         first = members[0]
         [name, *others] = named([row.name for row in members])
         more = f" and {plural(len(others), 'template')} more" if others else ""
         count = f"×{len(members):,}" if len(members) > 1 else ""
         shape = list(first.shape or first.shape_after)
-        page.group(first.state, shorten(name) + more, count, str(shape), _amount(members))
-        if first.state == "shape":
-            page.prose(f"became {list(first.shape_after)}", "      ")
-        if first.reason:
-            page.prose(first.reason, "      ")
-    if len(groups) > SHOWN:
-        page.prose(f"… and {len(groups) - SHOWN:,} more templates (to_html shows all)", "    ")
+        became = [f"became {list(first.shape_after)}"] if first.state == "shape" else []
+        lines = tuple(("", text) for text in (*became, first.reason) if text)
+        facts = (count, str(shape), _amount(members))
+        yield Group(first.state, shorten(name) + more, facts, lines)
 
 
 def _amount(members: list[Change]) -> str:
@@ -96,7 +77,7 @@ def payload(comparison: WeightComparison, limit: int | None = None) -> dict[str,
         order=tuple(STATES),
         words=STATES,
         numbers=numbers,
-        modes=MODES,
+        modes=COMPARE_MODES,
         columns=(
             {"key": "change", "label": "Change"},
             {"key": "moved", "label": "Moved"},
@@ -107,22 +88,8 @@ def payload(comparison: WeightComparison, limit: int | None = None) -> dict[str,
         detail=lambda at: _detail(rows[at]),
         prominent=np.array([sum(size > 1 for size in shape) > 1 for shape in shapes], dtype=bool),
     )
-    head = {
-        "schema": comparison.schema,
-        "title": comparison.title,
-        "verdict": {"ok": comparison.ok, "line": comparison.summary},
-        "facts": [
-            ["First", comparison.before],
-            ["Second", comparison.after],
-            *(["Note", note] for note in comparison.notes),
-        ],
-        "findings": [finding.to_dict() for finding in comparison.findings],
-        "preview": _preview(comparison),
-        "noun": "tensor",
-        "stateLabel": "State",
-        "noise": 0,
-    }
-    return assemble(head, part, limit)
+    first = head(document(comparison)) | {"noun": "tensor", "stateLabel": "State", "noise": 0}
+    return assemble(first, part, limit)
 
 
 def _number(value: float | None) -> float:
@@ -146,12 +113,3 @@ def _detail(row: Change) -> dict[str, Any]:
         "more": became + kinds,
         "facts": facts if row.compared else [],
     }
-
-
-def _preview(comparison: WeightComparison) -> list[dict[str, Any]]:
-    rows = []
-    for state, words in STATES.items():
-        found = [row for row in comparison.changes if row.state == state]
-        for name in named([row.name for row in found])[:8]:
-            rows.append([{"state": state, "text": words}, name])
-    return [{"kind": "table", "head": ["State", "Tensors"], "rows": rows[:32]}] if rows else []
