@@ -226,9 +226,12 @@ def verdict(
 
 def heading(text: str, width: int = WIDTH, colour: bool = False, unicode: bool = True) -> str:
     """Return a section heading with a rule to the right edge."""
-    text = clean(text)
-    rule = ("─" if unicode else "-") * max(width - cells(text) - 1, 3)
-    return f"{strong(text, colour)} {paint(rule, 'quiet', colour)}"
+    *before, last = wrap(clean(text), width)
+    rule = ("─" if unicode else "-") * (width - cells(last) - 1)
+    ruled = (
+        f"{strong(last, colour)} {paint(rule, 'quiet', colour)}" if rule else strong(last, colour)
+    )
+    return "\n".join([*(strong(line, colour) for line in before), ruled])
 
 
 def group_line(
@@ -318,7 +321,8 @@ class Page:
 
     def heading(self, words: str) -> None:
         """Begin a section."""
-        self.out += ["", heading(words, self.width, self.colour, self.unicode)]
+        lines = heading(words, self.width, self.colour, self.unicode)
+        self.out += ["", *lines.split("\n")]
 
     def group(self, state: str, name: str, *facts: str) -> None:
         """Add one line of `group_line`."""

@@ -36,6 +36,8 @@ from workbench.weights.picture import (
 from workbench.weights.results import WeightScan
 from workbench.weights.structure import AT_INIT
 
+FEW_LAYERS = 16  # of which the map shows each
+
 
 def document(scan: WeightScan) -> Document:
     """Return the scan as a document: findings, the map as signs, tensors by template, its power."""
@@ -128,7 +130,7 @@ def _power(scan: WeightScan) -> Iterator[Shown]:
         largest, count = rows.get(shapes[i], (0.0, 0))
         rows[shapes[i]] = max(largest, float(power[i])), count + 1
     ordered = sorted(rows.items(), key=lambda item: -item[1][0])
-    yield Heading("Smallest change that would be noticed")
+    yield Heading("Smallest change one would notice")
     yield Prose("Relative to the norm of the tensor, with 95 % certainty:")
     yield Table(
         ("Shape", "", "Change"),
@@ -230,6 +232,16 @@ def _sign_map(scan: WeightScan) -> Iterator[Shown]:
             f"{layer:>{wide}}  {' '.join(line)}"
             for layer, line in zip(grid.layers, signs, strict=True)
         ]
+        if len(lines) > FEW_LAYERS:  # of many layers only those that are not plainly well
+            well = {glyph("trained"), "·"}
+            lines = [
+                text for text, line in zip(lines, signs, strict=True) if not well.issuperset(line)
+            ]
+        if not lines:
+            continue
+        left = len(grid.layers) - len(lines)
+        if left:
+            lines.append(f"… and {plural(left, 'layer')} that look trained")
         yield Heading(f"{grid.stack}: one line a layer")
         yield Prose(shorten(", ".join(grid.labels), 400), "columns: ")
         yield Code("\n".join(lines))

@@ -35,7 +35,7 @@ def covered(seen: Seen, checks: Sequence[Check] | None = None) -> Coverage:
 
 def items(seen: Seen) -> Iterator[Item]:
     """Yield everything that a scan covers."""
-    yield Item("reading", READING)
+    yield Item("completeness", READING)
     for name, at in _templates(seen, seen.counts):
         yield Item("tensor", name, count=len(at))
     for name, at in _templates(seen, _matrices(seen)):
@@ -46,7 +46,7 @@ def items(seen: Seen) -> Iterator[Item]:
         yield Item("matrix", name, "open", "too small to judge", small, essential=False)
     if not seen.matters.any():
         yield Item("matrix", NONE, "open", "nothing that was read is one that can be judged")
-    yield Item("filling", FILLED)
+    yield Item("rows of zeros", FILLED)
     if seen.sampled:
         how = "the sample left them out"
         yield Item("value", "values that were not read", "open", how, essential=False)
@@ -69,12 +69,12 @@ def _templates(
 def reading(seen: Seen) -> Iterator[Settled]:
     """Settle whether all that was asked for was read."""
     if seen.interrupted:
-        yield Settled("reading", READING, "open", "the scan was interrupted")
+        yield Settled("completeness", READING, "open", "the scan was interrupted")
     elif seen.unseen:
         how = f"{plural(seen.unseen, 'tensor')} could not be read"
-        yield Settled("reading", READING, "open", how)
+        yield Settled("completeness", READING, "open", how)
     else:
-        yield Settled("reading", READING, "ok", "read")
+        yield Settled("completeness", READING, "ok", "read")
 
 
 def values(seen: Seen) -> Iterator[Settled]:
@@ -121,9 +121,9 @@ def filling(seen: Seen) -> Iterator[Settled]:
     if len(empty):
         first = shorten(seen.tensors.names[int(empty[0])], 90)
         more = f" and {len(empty) - 1:,} more" if len(empty) > 1 else ""
-        yield Settled("filling", FILLED, "open", f"{first}{more}: many are zeros")
+        yield Settled("rows of zeros", FILLED, "open", f"{first}{more}: many are zeros")
     else:
-        yield Settled("filling", FILLED, "ok", "no matrix has many of zeros")
+        yield Settled("rows of zeros", FILLED, "ok", "no matrix has many of zeros")
 
 
 Check = Callable[[Seen], Iterator[Settled]]

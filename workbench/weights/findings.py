@@ -48,7 +48,8 @@ def conclude(seen: Seen) -> tuple[Verdict, tuple[Finding, ...]]:
     coverage = covered(seen)
     errors = [finding for finding in findings if finding.severity == "error"]
     if coverage.ok is None:
-        return Verdict("cannot_tell", _open(seen, coverage), "unknown", coverage), tuple(findings)
+        sentence = _open(seen, coverage, findings)
+        return Verdict("cannot_tell", sentence, "unknown", coverage), tuple(findings)
     if not coverage.ok:
         more = f" ({plural(len(errors) - 1, 'more error')} below)" if len(errors) > 1 else ""
         sentence = f"{errors[0].title}{more}."
@@ -64,14 +65,23 @@ def conclude(seen: Seen) -> tuple[Verdict, tuple[Finding, ...]]:
 _OVERTURNED = "a comparison with the weights from before training that shows no change"
 
 
-def _open(seen: Seen, coverage: Coverage) -> str:
+# What leaves the question open, each by a finding of its own.
+_OPEN = (
+    "weights.undecided", "weights.seldom_read", "weights.filled_later", "weights.not_seen",
+    "weights.empty",
+)  # fmt: skip
+
+
+def _open(seen: Seen, coverage: Coverage, findings: Sequence[Finding]) -> str:
     """Return why a scan cannot be judged, and how much of it looks trained."""
     if not seen.matters.any():
         return "Cannot tell: there is no matrix of weights among what was read."
     item = next(coverage.having("open", essential=True))
+    first = next((finding.title for finding in findings if finding.code in _OPEN), "")
+    why = first[:1].lower() + first[1:] if first else f"{shorten(item.name, 90)}: {item.how}"
     what = plural(int(seen.matters.sum()), "matrix", "matrices")
     trained = len(seen.having("trained"))
-    return f"Cannot tell: {shorten(item.name, 90)}: {item.how}. {trained:,} of {what} look trained."
+    return f"Cannot tell: {why}. {trained:,} of {what} look trained."
 
 
 # At init.
