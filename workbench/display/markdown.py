@@ -68,7 +68,7 @@ def lower_part(part: Part) -> str:
 def _answer(part: Answer) -> str:
     lines = [f"**{tone(verdict_state(part.ok)).glyph} {escape(part.sentence)}**", ""]
     if part.sure:
-        lines.append(f"- confidence: {part.sure}")
+        lines.append(f"- confidence: {escape(part.sure)}")
     if part.next_step:
         lines.append(f"- next: {escape(part.next_step)}")
     if part.checked:
