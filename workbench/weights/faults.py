@@ -310,8 +310,8 @@ def vectors(seen: Seen) -> list[Finding]:
             Finding(
                 "weights.norms_at_one",
                 "note",
-                f"{title_of(seen, ones)} {'is' if len(ones) == 1 else 'are'} exactly one: at init or still so"
-                + (" as far as 16 bits can show" if sixteen else ""),
+                f"{title_of(seen, ones)} {'is' if len(ones) == 1 else 'are'} exactly one, as at init"
+                + ("; a change may be too small for 16 bits" if sixteen else ""),
                 evidence_for=lines(names_of(seen, ones)),
                 confidence="possible",
             )
