@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from workbench.checkpoint.records import TensorInfo, TensorTable
+from workbench.core.finding import Finding
 from workbench.engines.contracts import check
 from workbench.engines.contracts_subject import algorithm, arguments
 from workbench.engines.outcome import KeyGroup, LoadOutcome
-from workbench.result import Finding
 
 V, D, H = 256, 128, 128
 KEPT = np.arange(D) * 2  # every second id, as the fixture generators choose

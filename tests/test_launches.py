@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 import workbench
+from workbench.core.finding import Experiment
 from workbench.evidence import launches as store
 from workbench.evidence.launches import Launch
 from workbench.hang.launch_differences import differences
 from workbench.hang.ledger import LaunchLedger, Ledger
 from workbench.hang.ledger_rules import passes_needed
-from workbench.result import Experiment
 
 from .conftest import ROOT
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import workbench
+from workbench.core.finding import Finding
 from workbench.errors import WorkbenchError
-from workbench.result import Finding
 from workbench.speculation.expected import Expected
 from workbench.speculation.judging import FEW, Proof, Seen, judge
 from workbench.speculation.kept import MOST_CELLS

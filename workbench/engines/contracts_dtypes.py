@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from workbench.core.finding import Finding
 from workbench.engines.contracts_subject import NAMES, Subject
 from workbench.engines.outcome import KeyGroup
-from workbench.result import Finding
 
 _CODES = ("I8", "U8", "I16", "U16", "I32", "U32", "I64", "U64", "F4")
 _EIGHT = ("F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from workbench.checkpoint.records import TensorInfo
+from workbench.core.finding import Finding
 from workbench.engines.contracts_subject import Subject
-from workbench.result import Finding
 
 
 def head_and_embedding(s: Subject) -> Iterator[Finding]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from workbench.core.finding import Experiment, Finding
 from workbench.engines.contracts_subject import Subject, algorithm
-from workbench.result import Experiment, Finding
 
 
 def launched_as(s: Subject) -> Iterator[Finding]:

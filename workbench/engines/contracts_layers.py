@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from workbench.core.finding import Finding
 from workbench.engines.contracts_subject import NAMES, SEEN, SINCE, Subject
-from workbench.result import Finding
 
 # The classes whose norm flags are those of SINCE, per engine and file.
 IDS = "eagle_aux_hidden_state_layer_ids"

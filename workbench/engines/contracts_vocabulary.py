@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from workbench.checkpoint.records import TensorInfo
+from workbench.core.finding import Finding
 from workbench.engines.contracts_subject import Array, Subject
-from workbench.result import Finding
 
 _REBUILD = (
     "Rewrite d2t in the checkpoint as offsets: with i = numpy.flatnonzero(t2d), "

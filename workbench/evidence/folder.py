@@ -20,9 +20,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
+from workbench.core.files import replacing
 from workbench.errors import WorkbenchError, shorten, shown
 from workbench.evidence.casefile import FORMAT, MANIFEST, CaseWriter
-from workbench.result import replacing
 
 MOST_MEMBERS = 20_000
 MOST_BYTES = 16 << 30
