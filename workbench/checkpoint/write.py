@@ -123,7 +123,7 @@ def write_renamed(
         weights, weight_map = _write_weights(ckpt, new_names, temporary)
         if len(weights) > 1 or ckpt.index_name:
             _write_index(temporary, ckpt.index_name, weight_map, nbytes)
-        left = _copy_beside(ckpt, temporary)
+        left = _copy_other_files(ckpt, temporary)
         if config is not None:
             text = json.dumps(dict(config), indent=2, ensure_ascii=False)
             (temporary / "config.json").write_text(text + "\n", encoding="utf-8")
@@ -413,7 +413,7 @@ def _write_index(folder: Path, name: str, weight_map: Mapping[str, str], nbytes:
 # --- the rest --------------------------------------------------------------------------------------
 
 
-def _copy_beside(ckpt: Checkpoint, folder: Path) -> list[tuple[str, str]]:
+def _copy_other_files(ckpt: Checkpoint, folder: Path) -> list[tuple[str, str]]:
     """Copy the small files beside the weights; return what was left, and why."""
     place = ckpt.local_folder
     if place is None:
