@@ -22,7 +22,7 @@ from typing import IO, Any
 
 from workbench.errors import WorkbenchError, shorten, shown
 from workbench.evidence.casefile import FORMAT, MANIFEST, CaseWriter
-from workbench.result import replacing
+from workbench.outputs import writing
 
 MOST_MEMBERS = 20_000
 MOST_BYTES = 16 << 30
@@ -291,7 +291,7 @@ def changed_members(folder: Folder, manifest: Manifest, prefix: str = "") -> lis
 @contextmanager
 def writing_case(path: str | os.PathLike[str], host: str, **fields: Any) -> Iterator[CaseWriter]:
     """Write a case, whole or not at all: ``with writing_case(path, host) as case: case.add(…)``."""
-    with replacing(path) as out:
+    with writing(path, "case") as out:
         writer = CaseWriter(out, host, **fields)
         try:
             yield writer

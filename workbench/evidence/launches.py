@@ -21,6 +21,7 @@ from typing import Any, Literal, Self, get_args
 
 from workbench.errors import WorkbenchError, clean, shorten, shown
 from workbench.evidence.redact import Redactor
+from workbench.outputs import check_append
 
 Outcome = Literal["served", "hung", "crashed", "stopped", "unknown"]
 OUTCOMES = get_args(Outcome)
@@ -320,6 +321,7 @@ def append(path: str | os.PathLike[str], launch: Launch) -> Launch:
     path = Path(path).expanduser()
     launch = redacted(launch, str(path.resolve()))
     _regular(path)
+    check_append(path, "ledger")
     line = json.dumps({"format": FORMAT} | launch.to_dict(), allow_nan=False).encode()
     if len(line) >= MOST_LINE:
         raise WorkbenchError(

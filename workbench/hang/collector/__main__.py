@@ -25,7 +25,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--interval", type=float, default=30.0, help="seconds between them (30)")
     parser.add_argument("--native", action="store_true", help="native frames, too")
     parser.add_argument("--log", help="the server's log, if it is not found by itself")
-    parser.add_argument("--py-spy", help="the program py-spy, if it is not on the PATH")
+    parser.add_argument("--py-spy", help="the program py-spy, where it is not found automatically")
     parser.add_argument(
         "--salt", help="a word that hosts collected for one case share (their job's id)"
     )
