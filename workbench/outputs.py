@@ -183,7 +183,7 @@ def check_append(path: str | os.PathLike[str], kind: Kind) -> None:
     if found != kind and _size(place) > 0:
         raise WorkbenchError(
             f"cannot write {place}",
-            why=f"it exists and is not {WORDS[kind]}: {_what(found)}",
+            why=_what(found),
             next_step="Choose another path.",
         )
 
@@ -280,6 +280,10 @@ def _checked(output: Output) -> Path:
                 why=f"there is no folder {real.parent}",
                 next_step="Choose a folder that exists and that you may write to.",
             )
+        if real.is_symlink():
+            raise WorkbenchError(
+                what, why="it is a link to itself", next_step="Give the path of a file."
+            )
         _check_examined(output, real)
         exists = os.path.lexists(real)
     except OSError as error:
@@ -287,7 +291,7 @@ def _checked(output: Output) -> Path:
     if exists and not output.force and (found := kind_of(real)) != output.kind:
         raise WorkbenchError(
             what,
-            why=f"it exists and is not {WORDS[output.kind]} of the workbench: {_what(found)}",
+            why=_what(found),
             next_step="Choose another path, or allow it to be replaced: --force on the command line, "
             "force=True in Python.",
         )
@@ -295,7 +299,8 @@ def _checked(output: Output) -> Path:
 
 
 def _what(kind: Kind | None) -> str:
-    return f"it is {WORDS[kind]}" if kind else "the workbench did not write it"
+    found = f"it is {WORDS[kind]}" if kind else "the workbench did not write it"
+    return f"it exists, and {found}"
 
 
 def _check_examined(output: Output, real: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ from workbench.errors import WorkbenchError
 from workbench.outputs import Output, prepared, writing
 from workbench.result import Result, load
 
-_VERDICT = re.compile(r'\bdata-wb-verdict="(\w+): ')
 _ACCEPTED = "Give a notebook (.ipynb), a saved result (.json, from result.save), or a result."
 
 
@@ -81,9 +80,22 @@ def _written(result: Result, page: Output) -> Path:
 
 def verdicts(page: str | os.PathLike[str]) -> list[bool | None]:
     """Return the verdict of each result in a page that `report` wrote."""
-    text = Path(page).expanduser().read_text("utf-8", "replace")
-    states = {"ok": True, "wrong": False}
-    return [states.get(state) for state in _VERDICT.findall(text)]
+    reader = _Verdicts()
+    reader.feed(Path(page).expanduser().read_text("utf-8", "replace"))
+    return reader.found
+
+
+class _Verdicts(HTMLParser):
+    """Read the verdicts from the tags of a page: a text that only looks like one does not count."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=False)
+        self.found: list[bool | None] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        state = dict(attrs).get("data-wb-verdict")
+        if state is not None:
+            self.found.append({"ok": True, "wrong": False}.get(state.partition(":")[0]))
 
 
 def notebook_page(notebook: Any, source: Path) -> str:
