@@ -17,10 +17,10 @@ import pytest
 
 from workbench.display import html
 from workbench.display.text import cells
-from workbench.hang import words
+from workbench.hang import wording
 from workbench.hang.diagnosis import HangDiagnosis
 from workbench.hang.records import Frame
-from workbench.hang.shown import RankSeen, Span, TreeNode, forest_from_list, forest_to_list, walk
+from workbench.hang.diagnosis_records import RankRow, Span, TreeNode, forest_from_list, forest_to_list, walk
 
 from .hang_samples import HOSTILE, diverged, hostile, partly_seen
 
@@ -73,7 +73,7 @@ def test_ranks_that_were_not_seen_say_why_and_what_to_do() -> None:
 
 
 def test_who_goes_no_further_is_named() -> None:
-    ends = [branch for branch in words.branches(partly_seen().tree) if branch.ends]
+    ends = [branch for branch in wording.branches(partly_seen().tree) if branch.ends]
     assert [branch.ends for branch in ends] == [(5,)]
 
 
@@ -89,10 +89,10 @@ def test_no_snapshot_no_rank_no_log() -> None:
 
 def test_branches_cover_the_tree_once() -> None:
     forest = diverged(16, 3).tree
-    assert [f for b in words.branches(forest) for f in b.frames] == [
+    assert [f for b in wording.branches(forest) for f in b.frames] == [
         n.frame for _, n in walk(forest)
     ]
-    for branch in words.branches(forest):
+    for branch in wording.branches(forest):
         assert sorted({*branch.has, *branch.lacks}) == list(range(16))
         assert not set(branch.has) & set(branch.lacks)
 
@@ -102,16 +102,16 @@ def test_branches_cover_the_tree_once() -> None:
     [([], ""), ([3], "3"), ([0, 1, 2, 5, 7, 8], "0-2,5,7-8"), ([2, 1, 2], "1-2")],
 )
 def test_numbers_as_ranges(numbers: list[int], text: str) -> None:
-    assert words.spans(numbers) == text
+    assert wording.spans(numbers) == text
 
 
 def test_names_of_ranks() -> None:
-    def ranks(*names: str) -> list[RankSeen]:
-        return [RankSeen(at, name, "waiting") for at, name in enumerate(names)]
+    def ranks(*names: str) -> list[RankRow]:
+        return [RankRow(at, name, "waiting") for at, name in enumerate(names)]
 
-    assert words.names_of(ranks("TP0", "TP1", "TP3")) == "TP0-1,3"
-    assert words.names_of(ranks("DP0 TP0", "DP0 TP1")) == "DP0 TP0, DP0 TP1"
-    assert words.names_of(ranks(*(f"DP{n} TP0" for n in range(20)))) == "ranks 0-19"
+    assert wording.names_of(ranks("TP0", "TP1", "TP3")) == "TP0-1,3"
+    assert wording.names_of(ranks("DP0 TP0", "DP0 TP1")) == "DP0 TP0, DP0 TP1"
+    assert wording.names_of(ranks(*(f"DP{n} TP0" for n in range(20)))) == "ranks 0-19"
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_names_of_ranks() -> None:
      (485, "8 min 5 s"), (7380, "2 h 3 min")],
 )  # fmt: skip
 def test_durations(seconds: float, text: str) -> None:
-    assert words.duration(seconds) == text
+    assert wording.duration(seconds) == text
 
 
 # The data of the view

@@ -35,7 +35,7 @@ def attach(
     log: str | os.PathLike[str] | None = None,
     client: Client | None = None,
 ) -> HangDiagnosis:
-    """Look at a running SGLang server and say what it waits for, which rank, and what to change next.
+    """RankGroup at a running SGLang server and say what it waits for, which rank, and what to change next.
 
     Nothing is changed in the server: py-spy pauses each process for a fraction of a second, one dump
     a snapshot; no request is sent. Interrupted, it tells what it has: with one snapshot nothing is
@@ -163,12 +163,12 @@ def _plan(
 
 
 def _collect(out: str | os.PathLike[str], plan: collector.Plan) -> collector.Collected:
-    with _progress(plan), replacing(out) as file, told():
+    with _progress(plan), replacing(out) as file, collector_errors():
         return collector.collect(file, plan)
 
 
 @contextlib.contextmanager
-def told() -> Iterator[None]:
+def collector_errors() -> Iterator[None]:
     """Turn the collector's error into the workbench's."""
     try:
         yield

@@ -17,6 +17,10 @@ Role = Literal[
     "other",
 ]
 State = Literal["hung", "slow", "idle", "serving", "stopped", "crashed", "dead_rank", "cannot_tell"]
+# States in which the ranks are healthy, and states in which something is wrong for certain; the others
+# (`slow`, `cannot_tell`) leave it open.
+WELL: frozenset[State] = frozenset({"idle", "serving"})
+FAULTS: frozenset[State] = frozenset({"hung", "stopped", "crashed", "dead_rank"})
 Phase = Literal[
     "spawn", "dist_init", "weights", "load_barrier", "kv_pool", "draft_embed", "warmup",
     "graph_prefill", "graph_decode", "graph_draft", "init_done", "ready", "unknown",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from workbench import __version__
 from workbench.core.files import replacing
 from workbench.errors import clean, shorten
-from workbench.hang.shown import TreeNode
+from workbench.hang.diagnosis_records import TreeNode
 
 if TYPE_CHECKING:
     from workbench.hang.diagnosis import HangDiagnosis

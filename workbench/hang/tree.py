@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence, Set
 
 from workbench.hang import waits
+from workbench.hang.diagnosis_records import TreeNode
 from workbench.hang.records import Frame
-from workbench.hang.shown import TreeNode
 
 # py-spy itself stops here.
 DEEPEST = 4096

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from workbench.engines import flags
-from workbench.hang.look import Helper
+from workbench.hang.rank_group import Helper
 from workbench.hang.records import Process, Role, Scene, Snapshot
 
 # The largest launch that is believed.

@@ -18,7 +18,7 @@ _SILENCE = 60.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class RankLook:
+class GroupRank:
     """One rank: who it is, what it stands in, whether it moves.
 
     Attributes
@@ -49,7 +49,7 @@ class RankLook:
     wait: WaitClass = "UNKNOWN"
     phase: Phase = "unknown"
     same_stack: bool | None = None
-    looks: int = 0
+    snapshots: int = 0
     sleeps: bool = False
     cpu: float | None = None
     io: float | None = None
@@ -63,7 +63,7 @@ class RankLook:
         return self.process is not None and (self.process.state or "") in ("T", "t")
 
     @property
-    def seen(self) -> bool:
+    def has_stack(self) -> bool:
         """Whether there is a stack of it."""
         return bool(self.frames)
 
@@ -103,7 +103,7 @@ class Helper:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Look:
+class RankGroup:
     """One group of ranks that wait for each other, and all that bears on it.
 
     Attributes
@@ -125,7 +125,7 @@ class Look:
         last two, which were taken `since` and `until`.
     """
 
-    ranks: tuple[RankLook, ...]
+    ranks: tuple[GroupRank, ...]
     expected: int
     sure: bool
     absent: tuple[int, ...] = ()
@@ -152,12 +152,12 @@ class Look:
     notes: tuple[str, ...] = ()
 
     @property
-    def alive(self) -> tuple[RankLook, ...]:
+    def alive(self) -> tuple[GroupRank, ...]:
         """The ranks that live."""
         return tuple(rank for rank in self.ranks if not rank.gone)
 
     @property
-    def dead(self) -> tuple[RankLook, ...]:
+    def dead(self) -> tuple[GroupRank, ...]:
         """The ranks that are known to have died."""
         return tuple(rank for rank in self.ranks if rank.gone)
 
@@ -172,14 +172,15 @@ class Look:
         return (
             not self.unnamed
             and len(self.alive) == self.expected
-            and all(rank.seen or rank.stopped for rank in self.alive)
+            and all(rank.has_stack or rank.stopped for rank in self.alive)
         )
 
     @property
     def twice(self) -> bool:
         """Whether every living rank was looked at twice; one with a stack, at its stack."""
         return self.snapshots > 1 and all(
-            rank.looks > 1 and (rank.same_stack is not None or not rank.seen or rank.stopped)
+            rank.snapshots > 1
+            and (rank.same_stack is not None or not rank.has_stack or rank.stopped)
             for rank in self.alive
         )
 
@@ -188,7 +189,7 @@ class Look:
         """Whether every living rank stands still over two looks."""
         return bool(self.alive) and self.twice and all(rank.moving is False for rank in self.alive)
 
-    def later(self, one: phases.Said) -> bool:
+    def later(self, one: phases.MarkedLine) -> bool:
         """Whether a line of the log was written after the last look."""
         return self.until is not None and one.utc is not None and one.utc > self.until + _CLOCKS
 
@@ -216,6 +217,6 @@ class Look:
             zoned and self.until is not None and last is not None and self.until - last > _SILENCE
         )
 
-    def of(self, *classes: WaitClass) -> tuple[RankLook, ...]:
+    def of(self, *classes: WaitClass) -> tuple[GroupRank, ...]:
         """Return the living ranks that stand in one of the wait classes."""
         return tuple(rank for rank in self.alive if rank.wait in classes)
