@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from workbench.core.finding import Confidence, Experiment, Finding
 from workbench.core.verdict import Coverage, Item, Verdict
 from workbench.hang.diagnosis import HangDiagnosis
-from workbench.hang.records import Frame
 from workbench.hang.diagnosis_records import RankRow, Span, ThreadRow, TreeNode
+from workbench.hang.records import Frame
 
 HOSTILE = '</script><img src=x onerror="window.owned=1"><b>&amp;\'`{0}\u2028\u202e'
 START = 1_795_977_000.0
@@ -203,6 +203,46 @@ def diverged(count: int = 8, odd: int = 5) -> HangDiagnosis:
         tree=forest(stacks),
         timeline=start_up(range(count)),
         threads=threads + spare,
+    )
+
+
+def idle() -> HangDiagnosis:
+    """A healthy server of two ranks, with nothing to do."""
+    base = diverged(2, 1)
+    ranks = tuple(
+        dataclasses.replace(
+            rank, standing="idle", phase="ready", wait_class="IDLE", cpu=0.8,
+            frame=frame("SchedulerRequestReceiver.recv_requests"),
+        )
+        for rank in base.ranks
+    )  # fmt: skip
+    return dataclasses.replace(
+        base,
+        verdict=verdict(
+            "idle",
+            "healthy and idle: all ranks are in their event loops and wait for requests (2 of 2 ranks)",
+            Item("rank", "ranks 0-1", "ok", "alive, and its stack was read", 2),
+            Item("snapshot comparison", "progress of ranks 0-1", "ok", "its event loop turns", 2),
+            Item("server log", "server log", "ok", "it reports no end after the last snapshot"),
+            Item("HTTP port", "HTTP port", how="not tried", essential=False),
+            confidence="certain",
+            overturned_by=("a request that is accepted and never answered",),
+        ),
+        phase="ready",
+        wait_class="IDLE",
+        experiment=Experiment(
+            "send one request with a time limit: curl -m 20 http://HOST:PORT/health_generate",
+            "it answers 200: the server is healthy; the fault is in the client, the address or a proxy",
+            "it does not answer: take snapshots while the request is pending",
+            "one token",
+        ),
+        odd_ranks=(),
+        waiting_ranks=(),
+        ranks=ranks,
+        findings=(),
+        silent_for=None,
+        tree=forest([((*_ROOT, "Scheduler.event_loop_overlap"), (0, 1))]),
+        timeline=start_up(range(2), "ready"),
     )
 
 

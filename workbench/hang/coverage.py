@@ -15,7 +15,7 @@ from msgspec import structs
 from workbench.core.verdict import Coverage, Item, Settled, State, cover
 from workbench.errors import shorten
 from workbench.hang import evidence, wording
-from workbench.hang.diagnosis import question
+from workbench.hang.diagnosis import open_question
 from workbench.hang.phases import MarkedLine
 from workbench.hang.rank_group import GroupRank, RankGroup
 from workbench.hang.records import FAULTS, WELL, Process, Role, Scene, Snapshot
@@ -81,22 +81,23 @@ def items(asked: Question) -> Iterator[Item]:
     """
     clears = asked.worst.rule.state not in FAULTS
     for text in evidence.open_questions(asked.worst.group, asked.worst.rule):
-        yield question(text)
+        yield open_question(text)
     for judged, numbers in asked.numbered():
         yield Item("classification", _group_name(judged, numbers))
         for number in numbers:
             yield Item("rank", f"rank {number}", how=_ABSENT)
         for number in numbers:
-            yield Item("comparison", f"progress of rank {number}", how=_ABSENT)
-    yield Item("size", SIZE, essential=clears)
+            yield Item("snapshot comparison", f"progress of rank {number}", how=_ABSENT)
+    yield Item("launch size", SIZE, essential=clears)
     for item in _process_items(asked):
         yield item if clears else structs.replace(item, essential=False)
-    yield Item("log", LOG, essential=clears)
+    yield Item("server log", LOG, essential=clears)
     if asked.scene.logs:
-        yield Item("clock", CLOCK, essential=clears)
+        yield Item("log clock", CLOCK, essential=clears)
     tried = asked.scene.port_open is not None
-    yield Item("port", PORT, how="not tried", essential=clears and tried)
-    yield Item("reading", GPUS, how="none in the evidence", essential=False)
+    yield Item("HTTP port", PORT, how="not tried", essential=clears and tried)
+    if not any(snapshot.gpus for snapshot in asked.scene.snapshots):
+        yield Item("GPU reading", GPUS, how="none in the evidence", essential=False)
 
 
 def _group_name(judged: Judgement, numbers: range) -> str:
@@ -187,8 +188,8 @@ def comparisons(asked: Question) -> Iterator[Settled]:
     for judged, _ in asked.numbered():
         for rank in judged.group.ranks:
             state, how = _comparison(rank, judged)
-            yield Settled("comparison", f"progress of rank {rank.number}", state, how)
-        yield from _unseen("comparison", "progress of rank", judged)
+            yield Settled("snapshot comparison", f"progress of rank {rank.number}", state, how)
+        yield from _unseen("snapshot comparison", "progress of rank", judged)
 
 
 def _comparison(rank: GroupRank, judged: Judgement) -> tuple[State, str]:
@@ -223,12 +224,12 @@ def size(asked: Question) -> Iterator[Settled]:
     group = asked.worst.group
     alone = asked.expected == 1 and (bool(group.given) or len(group.alive) == 1)
     if group.sure or alone:
-        yield Settled("size", SIZE, "ok", f"{asked.expected} by the launch")
+        yield Settled("launch size", SIZE, "ok", f"{asked.expected} by the launch")
     elif any(judged.group.alive for judged in asked.judgements):
         how = f"the launch is not known; the titles have {asked.expected}"
-        yield Settled("size", SIZE, "open", how)
+        yield Settled("launch size", SIZE, "open", how)
     else:
-        yield Settled("size", SIZE, "open", "the launch is not known")
+        yield Settled("launch size", SIZE, "open", "the launch is not known")
 
 
 def processes(asked: Question) -> Iterator[Settled]:
@@ -267,7 +268,7 @@ def log(asked: Question) -> Iterator[Settled]:
     """
     if not asked.scene.logs:
         if asked.scene.port_open:
-            yield Settled("log", LOG, "ok", "not in the evidence; the port answers")
+            yield Settled("server log", LOG, "ok", "not in the evidence; the port answers")
         else:
             yield Settled(
                 "log", LOG, "open", "not in the evidence, and nothing else shows what came after"
@@ -276,9 +277,9 @@ def log(asked: Question) -> Iterator[Settled]:
     later = next((e for e in _faults(asked) if asked.worst.group.later(e) and e.zoned), None)
     if later is not None:
         text = shorten(later.line.text, 120)
-        yield Settled("log", LOG, "open", f"after the last snapshot it reports: {text}")
+        yield Settled("server log", LOG, "open", f"after the last snapshot it reports: {text}")
     else:
-        yield Settled("log", LOG, "ok", "it reports no end after the last snapshot")
+        yield Settled("server log", LOG, "ok", "it reports no end after the last snapshot")
 
 
 def clock(asked: Question) -> Iterator[Settled]:
@@ -287,13 +288,13 @@ def clock(asked: Question) -> Iterator[Settled]:
     unzoned = [one for one in asked.scene.logs if one.ahead is None]
     if skew:
         host, by = next(iter(skew.items()))
-        yield Settled("clock", CLOCK, "open", f"the clock of {host} is off by {by:+.0f} s")
+        yield Settled("log clock", CLOCK, "open", f"the clock of {host} is off by {by:+.0f} s")
     elif unzoned and any(not error.zoned for error in _faults(asked)):
         how = "its time zone is not known, so its errors may be from before or after the snapshots"
-        yield Settled("clock", CLOCK, "open", how)
+        yield Settled("log clock", CLOCK, "open", how)
     else:
         how = "its time zone is not known, and nothing depends on it" if unzoned else "it is known"
-        yield Settled("clock", CLOCK, "ok", how)
+        yield Settled("log clock", CLOCK, "ok", how)
 
 
 def _faults(asked: Question) -> list[MarkedLine]:
@@ -309,19 +310,12 @@ def port(asked: Question) -> Iterator[Settled]:
     if asked.scene.port_open is not None:
         opened = asked.scene.port_open
         how = "it answers" if opened else "closed: requests get no answer"
-        yield Settled("port", PORT, "ok" if opened else "open", how)
-
-
-def gpus(asked: Question) -> Iterator[Settled]:
-    """Settle whether the GPUs were read: the rules use it where it is there."""
-    count = sum(len(snapshot.gpus) for snapshot in asked.scene.snapshots)
-    if count:
-        yield Settled("reading", GPUS, "ok", f"{count} readings")
+        yield Settled("HTTP port", PORT, "ok" if opened else "open", how)
 
 
 Check = Callable[[Question], Iterator[Settled]]
 CHECKS: tuple[Check, ...] = (
-    classifications, ranks, comparisons, size, processes, log, clock, port, gpus,
+    classifications, ranks, comparisons, size, processes, log, clock, port,
 )  # fmt: skip
 
 
@@ -347,17 +341,17 @@ def _grouped(whole: Sequence[Item]) -> Iterator[Item]:
             yield from _of_ranks(item.kind, alike)
 
 
-_NUMBERED = ("rank", "comparison")
+_NUMBERED = ("rank", "snapshot comparison")
 
 
 def _of_ranks(kind: str, alike: Mapping[tuple[str, State, str], list[int]]) -> Iterator[Item]:
     for (of, state, how), numbers in alike.items():
-        other = "comparison" if of == "rank" else "rank"
+        other = "snapshot comparison" if of == "rank" else "rank"
         both = state == "open" and alike.get((other, state, how)) == numbers
-        if of != kind or (both and of == "comparison"):
+        if of != kind or (both and of == "snapshot comparison"):
             continue
         name = _ranks_text(numbers)
-        if of == "comparison":
+        if of == "snapshot comparison":
             name = f"progress of {name}"
         elif both:
             name += " and their progress" if len(numbers) > 1 else " and its progress"

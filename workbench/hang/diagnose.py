@@ -39,13 +39,11 @@ def diagnose(scene: Scene) -> HangDiagnosis:
     HangDiagnosis
         The verdict of the worst group of ranks (data-parallel replicas do not wait for each other).
     """
-    judgements = [_judge(group) for group in rank_groups(scene)]
-    worst = min(judgements, key=lambda judged: _WORST.index(judged.rule.state))
+    asked = question(scene)
+    judgements, groups, worst = asked.judgements, asked.groups, asked.worst
     group, rule = worst.group, worst.rule
     waiting = _waiting(worst)
     experiment = plan(_ladder(worst), group, _words(worst, scene))
-    groups = [judged.group for judged in judgements]
-    asked = coverage.Question(scene, tuple(judgements), worst)
     verdict = _verdict(asked)
     return HangDiagnosis(
         source=scene.source,
@@ -71,6 +69,13 @@ def diagnose(scene: Scene) -> HangDiagnosis:
         silent_for=_silent(scene, group),
         log_end=group.story.last_at,
     )
+
+
+def question(scene: Scene) -> coverage.Question:
+    """Return the scene with what each of its groups of ranks came to."""
+    judgements = tuple(_judge(group) for group in rank_groups(scene))
+    worst = min(judgements, key=lambda judged: _WORST.index(judged.rule.state))
+    return coverage.Question(scene, judgements, worst)
 
 
 def _verdict(asked: coverage.Question) -> Verdict:

@@ -180,7 +180,7 @@ _PLAIN = (
 _OF_VERDICT = ("state", "confidence", "overturns", "unknowns")
 
 
-def question(text: str) -> Item:
+def open_question(text: str) -> Item:
     """Return an open question in words as an item that decides nothing: ``name: what is missing``."""
     name, colon, how = text.partition(": ")
     return Item("question", name, "open", how if colon else "not known", essential=False)
@@ -195,6 +195,6 @@ def _of_old(saved: written.SavedHang, verdict: Verdict) -> Verdict:
         verdict,
         state=saved.state,
         confidence=saved.confidence,
-        coverage=Coverage((*items, *map(question, saved.unknowns))),
+        coverage=Coverage((*items, *map(open_question, saved.unknowns))),
         overturned_by=saved.overturns,
     )

@@ -79,7 +79,9 @@ class Differences:
                 "caused it"
             )
         if self.unsure:
-            return "it is not known whether both launches had the same: one of them does not record it"
+            return (
+                "it is not known whether both launches had the same: one of them does not record it"
+            )
         return ""
 
     def __str__(self) -> str:

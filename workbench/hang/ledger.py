@@ -132,7 +132,7 @@ class LaunchLedger(Result):
             **fields_of(self),
             source=self.source,
             launches=self.launches,
-            steps=tuple(step and Step.of(step) for step in self.steps),
+            steps=tuple(Step.of(step) if step else None for step in self.steps),
             configurations=self.configurations,
         )
 

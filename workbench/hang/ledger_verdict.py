@@ -61,7 +61,7 @@ def items(ledger: LaunchLedger) -> Iterator[Item]:
     """Yield everything that the question covers; earlier launches do not decide it by themselves."""
     last = len(ledger.launches)
     if last:
-        yield Item("last launch", _name(ledger, last), how="its outcome is not known")
+        yield Item("last launch", _name(ledger, last), how="outcome not recorded")
     yield Item("cause", CAUSE, how="no launch is recorded" if not last else "not checked")
     for number in range(1, last):
         yield Item("launch", _name(ledger, number), how="not checked", essential=False)
@@ -78,14 +78,14 @@ def outcomes(ledger: LaunchLedger) -> Iterator[Settled]:
         name = _name(ledger, number)
         if number < len(ledger.launches):
             known = launch.outcome != "unknown"
-            how = launch.outcome if known else "its outcome is not recorded"
+            how = launch.outcome if known else "outcome not recorded"
             yield Settled("launch", name, "ok" if known else "open", how)
         elif launch.outcome in BAD:
             yield Settled("last launch", name, "wrong", launch.outcome)
         elif launch.outcome == "served":
             yield Settled("last launch", name, "ok", "served")
         else:
-            how = "it was stopped" if launch.outcome == "stopped" else "its outcome is not recorded"
+            how = "stopped" if launch.outcome == "stopped" else "outcome not recorded"
             yield Settled("last launch", name, "open", how)
 
 

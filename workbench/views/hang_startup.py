@@ -78,7 +78,8 @@ def _row(stage: _Stage, whole: float) -> tuple[Cell, ...]:
     state = "unsure" if stage.opened else "ok"
     took = wording.duration(stage.end - stage.begin)
     if stage.opened:
-        took = f"never ended in {stage.opened} of {stage.ranks}"
+        all_open = stage.opened == stage.ranks
+        took = "never ended" if all_open else f"{stage.opened}/{stage.ranks} not ended"
     return _cells(state, stage.name, stage.begin, stage.end, whole, took, bool(stage.opened))
 
 
@@ -86,4 +87,12 @@ def _cells(
     state: str, name: str, begin: float, end: float, whole: float, took: str, opened: bool = False
 ) -> tuple[Cell, ...]:
     bar = Bar(min(begin / whole, 1.0), min(end / whole, 1.0), opened)
-    return Sign(state, name), f"+{wording.duration(begin)}", bar, took
+    return Sign(state, name), _since(begin), bar, took
+
+
+def _since(seconds: float) -> str:
+    """Return a time after the beginning in few characters: ``+9.4 s``, ``+53 s``, ``+11:33``."""
+    if seconds < 119.5:
+        return f"+{wording.duration(seconds)}"
+    minutes, left = divmod(round(seconds), 60)
+    return f"+{minutes}:{left:02}"
