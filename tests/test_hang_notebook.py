@@ -13,7 +13,7 @@ def test_the_hang_is_found_and_the_books_are_kept(tmp_path: Path) -> None:
     page = report(ROOT / "notebooks" / "01_hang.ipynb", tmp_path / "hang.html").read_text()
     story = (
         "TP1 is stopped",
-        "hung while capturing decode graphs",
+        "hung in graph_decode",
         "if wrong:",
         "nothing changed",
         "--cuda-graph-backend-decode: full → disabled",

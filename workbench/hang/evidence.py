@@ -215,7 +215,7 @@ def _contradicted(group: RankGroup, phase: Phase) -> bool:
 
 
 def _errors(group: RankGroup) -> list[MarkedLine]:
-    """Return the first error line of each kind, apart for those from after the last group."""
+    """Return the first error line of each kind, apart for those from after the last snapshot."""
     found: dict[tuple[str, bool], MarkedLine] = {}
     for error in group.story.errors:
         if error.event.code in _TELLING:
@@ -224,7 +224,7 @@ def _errors(group: RankGroup) -> list[MarkedLine]:
 
 
 def raised(group: RankGroup) -> MarkedLine | None:
-    """Return the first exception in the log that was raised before the last group."""
+    """Return the first exception in the log that was raised before the last snapshot."""
     return next((one for one in group.story.errors_of("exception") if not group.later(one)), None)
 
 

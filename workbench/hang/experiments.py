@@ -156,7 +156,7 @@ STEPS: Mapping[str, Step] = {
     "dist_debug": Step(
         variable="TORCH_DISTRIBUTED_DEBUG=DETAIL",
         right="torch names the rank and the collective that do not match, instead of waiting",
-        wrong="no mismatch is reported: the rank never reaches the collective; look at its own frame",
+        wrong="torch reports no mismatch: the rank never reaches the collective; look at its own frame",
         cost="one run, slower collectives",
     ),
     "no_injection": Step(

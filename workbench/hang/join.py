@@ -21,7 +21,7 @@ from workbench.hang.records import (
     WaitClass,
 )
 
-# Two looks that are closer than this are one.
+# Two snapshots that are closer than this are one.
 APART = 1.0
 # CPU seconds a second above which a process works or spins. (Measured: a rank in a gloo barrier 0.018,
 # a healthy idle rank 0.5 to 0.9.)
@@ -145,7 +145,7 @@ def _looked_at(process: Process) -> bool:
 
 
 def _both(first: Snapshot, second: Snapshot) -> Snapshot:
-    """Return two looks at one moment as one: what the later has not, the earlier may."""
+    """Return two snapshots of one moment as one: what the later lacks, the earlier may have."""
     pids = {process.pid for process in second.processes}
     dumped = {dump.pid for dump in second.dumps}
     return dataclasses.replace(
@@ -209,11 +209,11 @@ def _group(
     unnamed = _unnamed(scene)
     absent = unseen - not_collected - elsewhere
     if not any(_looked_at(p) for s in scene.snapshots for p in s.processes):
-        # Only dumps: nobody listed the processes, and a dump that is not there says nothing.
+        # Only dumps: there is no list of the processes, and a missing dump says nothing.
         elsewhere |= absent if seen else set()
         absent = set()
     if not seen or len(absent) <= unnamed:
-        absent = set()  # nobody was seen, or who has no title yet may be the one
+        absent = set()  # there are no ranks, or a process without a title may be the one
     return dataclasses.replace(
         base,
         ranks=tuple(sorted(ranks, key=lambda rank: rank.number)),
@@ -393,7 +393,7 @@ def _moving(rank: GroupRank) -> bool | None:
         spins = rank.same_stack is None and rank.wait in waits.SPINNING
         return True if rank.frames and not spins else None
     if rank.cpu is None:
-        # Without CPU time a computation on one line cannot be told from a wait, unless it is known to sleep.
+        # Without CPU time a computation on one line looks like a wait, unless it is known to sleep.
         computes = rank.wait not in waits.SPINNING | {"LOCK", "QUEUE", "IPC"}
         return None if rank.same_stack is None or (computes and not rank.sleeps) else False
     return False
@@ -419,7 +419,7 @@ def _last_gpus(scene: Scene) -> tuple[Gpu, ...]:
 
 
 def _loose(scene: Scene) -> tuple[Dump, ...]:
-    """Return the dumps of which nobody knows whose they are: they tell the phase, never a culprit."""
+    """Return the dumps whose rank is not known: they give the phase, never a culprit."""
     return tuple(
         dump
         for snapshot in scene.snapshots

@@ -144,7 +144,7 @@ def differences(first: Launch, second: Launch) -> Differences:
     """Return what exactly differs between two launches."""
     by_log = bool(first.resolved and second.resolved and not (first.command and second.command))
     left, right = aspects(first, by_log), aspects(second, by_log)
-    one_log = bool(first.command) != bool(second.command)  # a log does not have the environment
+    one_log = bool(first.command) != bool(second.command)  # a log does not tell the environment
     mixed = one_log and not by_log
     typed = _typed(first.command, first.version) | _typed(second.command, second.version)
     upgraded = bool(first.version and second.version and first.version != second.version)

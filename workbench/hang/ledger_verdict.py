@@ -38,7 +38,7 @@ def _sentence(ledger: LaunchLedger) -> str:
     """Return the story in one or two sentences."""
     known = ledger.launches
     if not known:
-        return "No launch is recorded yet."
+        return "There are no launches yet."
     tally = ", ".join(
         f"{len(list(group))} {outcome}"
         for outcome, group in itertools.groupby(sorted(one.outcome for one in known))
@@ -62,7 +62,7 @@ def items(ledger: LaunchLedger) -> Iterator[Item]:
     last = len(ledger.launches)
     if last:
         yield Item("last launch", _name(ledger, last), how="outcome not recorded")
-    yield Item("cause", CAUSE, how="no launch is recorded" if not last else "not checked")
+    yield Item("cause", CAUSE, how="there are no launches" if not last else "not checked")
     for number in range(1, last):
         yield Item("launch", _name(ledger, number), how="not checked", essential=False)
 

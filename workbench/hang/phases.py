@@ -45,7 +45,7 @@ _FATAL = frozenset(
 class MarkedLine:
     """One line that a marker recognised: whose, when and what.
 
-    `utc` is its time by the world's clock (of a log whose zone nobody knows: as if that were UTC), or that
+    `utc` is its time by the world's clock (of a log whose zone is not known: as if that were UTC), or that
     of the last line before it that has one; `ended` the last line of the traceback that follows it, or "".
     """
 

@@ -1,4 +1,4 @@
-"""All that was seen of each rank, joined over the snapshots: what the rules judge."""
+"""All that the evidence has of each rank, joined over the snapshots: what the rules judge."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from workbench.hang.records import Dump, Frame, Gpu, Phase, Process, Rank, Role,
 BUSY_GPU = 90.0
 # Below this a GPU holds no weights of a model that needs several of them.
 EMPTY_GPU_MIB = 4096.0
-# What a log's clock, cut to seconds, may be off from a look's; and after how many seconds without a line of
-# a batch a server under load is not getting on.
+# What a log's clock, cut to seconds, may be off from a snapshot's; and after how many seconds without a line
+# of a batch a server under load makes no progress.
 _CLOCKS = 1.5
 _SILENCE = 60.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GroupRank:
-    """One rank: who it is, what it stands in, whether it moves.
+    """One rank: who it is, where it is, whether it moves.
 
     Attributes
     ----------
@@ -98,8 +98,8 @@ class Helper:
 
     def __str__(self) -> str:
         role = "main process" if self.role == "parent" else self.role
-        told = {"T": "is stopped (state T)", "": "was there, and is gone"}
-        return f"the server's {role} (pid {self.pid}) {told.get(self.state, 'is a zombie')}"
+        states = {"T": "is stopped (state T)", "": "is gone since an earlier snapshot"}
+        return f"the server's {role} (pid {self.pid}) {states.get(self.state, 'is a zombie')}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class RankGroup:
     mute
         Whether the main process was seen, and no detokenizer.
     snapshots
-        How many looks at least one APART were taken of the group's processes; `interval` lies between the
+        How many snapshots at least one APART were taken of the group's processes; `interval` lies between the
         last two, which were taken `since` and `until`.
     """
 
@@ -186,18 +186,18 @@ class RankGroup:
 
     @property
     def frozen(self) -> bool:
-        """Whether every living rank stands still over two looks."""
+        """Whether every living rank is at the same place in two snapshots."""
         return bool(self.alive) and self.twice and all(rank.moving is False for rank in self.alive)
 
     def later(self, one: phases.MarkedLine) -> bool:
-        """Whether a line of the log was written after the last look."""
+        """Whether a line of the log was written after the last snapshot."""
         return self.until is not None and one.utc is not None and one.utc > self.until + _CLOCKS
 
     @property
     def progressed(self) -> bool:
-        """Whether the log has a batch from after the look before the last: nothing hung at that.
+        """Whether the log has a batch from after the last snapshot but one: nothing hung then.
 
-        Of a log whose zone nobody knows only a batch between the two looks counts.
+        Of a log whose zone is not known only a batch between the two snapshots counts.
         """
         if self.since is None or self.until is None:
             return False
@@ -210,7 +210,7 @@ class RankGroup:
 
     @property
     def silent(self) -> bool:
-        """Whether the log, whose zone is known, has been silent for long at the last look."""
+        """Whether the log, whose zone is known, has been silent for long at the last snapshot."""
         zoned = any(one.zoned for one in self.story.batches)
         last = self.story.last_utc
         return (
@@ -218,5 +218,5 @@ class RankGroup:
         )
 
     def of(self, *classes: WaitClass) -> tuple[GroupRank, ...]:
-        """Return the living ranks that stand in one of the wait classes."""
+        """Return the living ranks that are in one of the wait classes."""
         return tuple(rank for rank in self.alive if rank.wait in classes)

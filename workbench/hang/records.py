@@ -165,7 +165,7 @@ class LogLine:
 class Log:
     """One log file. `lines` may be a selection: markers, errors, first and last lines.
 
-    `ahead`: seconds that its clock is ahead of UTC, None where nobody wrote that down.
+    `ahead`: seconds that its clock is ahead of UTC, None where it is not recorded.
     """
 
     name: str

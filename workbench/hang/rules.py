@@ -1,8 +1,8 @@
 """The classification of hangs, as a table: the first rule that holds is the verdict.
 
-The rules that may not be broken stand in `apart`: the majority is the scene and not the culprit, an absent
-rank outranks an odd one, nobody is accused where all ranks stand in one place, where a stack of the group
-was not seen, or where there is only one group.
+The rules that may not be broken are in `apart`: the majority is the scene and not the culprit, an absent
+rank outranks an odd one, no rank is accused where all are at one place, where the stack of a rank is
+missing, or where there is only one snapshot.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _stopped(group: RankGroup) -> tuple[GroupRank, ...]:
 
 
 def _holds_others(group: RankGroup, _: Phase) -> bool:
-    """Say whether all others wait for a stopped rank, over two looks."""
+    """Say whether all others wait for a stopped rank, in two snapshots."""
     rest = [rank for rank in group.alive if not rank.stopped]
     held = waits.FOR_OTHERS | waits.ON_DEVICE
     in_wait = bool(rest) and all(rank.wait in held - {"IDLE"} for rank in rest)
@@ -177,7 +177,7 @@ def _serving(group: RankGroup, phase: Phase) -> bool:
 
 
 def _as_under_load(group: RankGroup, phase: Phase) -> bool:
-    """Whether two looks alike may be chance: under load a server waits for its GPUs most of the time.
+    """Whether two equal snapshots may be chance: under load a server waits for its GPUs most of the time.
 
     Not where a GPU does nothing, where the big ones spin without power, where a rank's CPU rests, or where
     the log fell silent.
@@ -219,7 +219,7 @@ def _one_gpu_busy(group: RankGroup) -> bool:
 
 
 def _asleep(group: RankGroup, phase: Phase) -> bool:
-    """Every rank asleep over two looks, by /proc alone, in a phase of the start-up."""
+    """Every rank asleep in two snapshots, by /proc alone, in a phase of the start-up."""
     starting = phase not in ("ready", "unknown", "init_done")
     whole = len(group.alive) == group.expected and not group.unnamed
     return starting and whole and group.frozen and all(rank.cpu is not None for rank in group.alive)
