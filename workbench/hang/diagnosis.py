@@ -116,11 +116,14 @@ class HangDiagnosis(Result):
             place = f"{frame.function} ({frame.file}:{frame.line})" if frame else ""
             yield dataclasses.asdict(rank) | {"frame": place}
 
-    def to_speedscope(self, path: str | os.PathLike[str]) -> Path:
-        """Write the merged stacks as a file for https://www.speedscope.app, a profile a snapshot."""
+    def to_speedscope(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
+        """Write the merged stacks as a file for https://www.speedscope.app, a profile a snapshot.
+
+        With `force` it may replace a file that the workbench did not write.
+        """
         from workbench.hang.speedscope import write
 
-        return write(self, path)
+        return write(self, path, force=force)
 
     def saved(self) -> written.SavedHang:
         """Return the diagnosis as it is written."""
