@@ -245,7 +245,7 @@ def test_a_launch_may_be_compared_with_an_earlier_one() -> None:
 def test_an_empty_ledger_says_so(tmp_path: Path) -> None:
     story = Ledger(tmp_path / "none.jsonl").story()
     assert story.ok is None
-    assert "No launch" in story.to_text(80)
+    assert "There are no launches" in story.to_text(80)
     assert story.payload()["launches"] == []
 
 

@@ -193,13 +193,13 @@ STEPS: Mapping[str, Step] = {
         "the one to look at",
         cost="a minute or two",
     ),
-    "second_look": Step(
+    "second_snapshot": Step(
         act="change nothing; take two snapshots: workbench.attach({main_pid}snapshots=2, interval=30)",
         right="the same frames and no CPU time in both: hung, and an odd rank can be named",
         wrong="frames, CPU time or I/O move: it is slow, and waiting is right",
         cost="half a minute; each process pauses for a fraction of a second",
     ),
-    "more_looks": Step(
+    "more_snapshots": Step(
         act="change nothing; take five snapshots: workbench.attach({main_pid}snapshots=5, interval=7)",
         right="the log gets a line of a batch, or a stack moves: it serves",
         wrong="all snapshots are the same and the log stays silent: it hangs in that batch",
@@ -274,13 +274,13 @@ def plan(ladder: Iterable[str], group: RankGroup, words: Mapping[str, str]) -> E
     Parameters
     ----------
     ladder
-        Names of STEPS. ``second_look`` closes every ladder: it is always possible.
+        Names of STEPS. ``second_snapshot`` closes every ladder: it is always possible.
     words
         What the texts name: ``odd``, ``pids``, ``host``, ``cache``, ….
     """
     known = dict(words)
     known.setdefault("next", _next_text(ladder, group, known))
-    for name in (*ladder, "second_look"):
+    for name in (*ladder, "second_snapshot"):
         change = _change(STEPS[name], group, known)
         if change:
             return _experiment(STEPS[name], change, group, known)

@@ -294,7 +294,7 @@ RULES: tuple[Rule, ...] = (
          ("see_all", "soft_watchdog"), unknown="a rank without a stack may be the cause"),
     Rule("R1", "cannot_tell", lambda k, p: bool(k.alive) and not k.twice,
          "there is only one snapshot", "one snapshot cannot distinguish a hung rank from a slow one",
-         ("second_look",), unknown="a second snapshot is missing"),
+         ("second_snapshot",), unknown="a second snapshot is missing"),
     # All are in two snapshots and do not move: where they are gives the cause.
     Rule("RF", "hung", lambda k, p: _frozen(k) and bool(_injected(k)),
          "the ranks do not move, and a test switch of SGLang that makes it sleep is set",
@@ -338,7 +338,7 @@ RULES: tuple[Rule, ...] = (
          ("eager_modules", "decode_graphs_off"), accuses=True),
     Rule("RL", "cannot_tell", _as_under_load,
          "all ranks wait for their GPUs in a batch, as they do most of the time under load",
-         "two equal snapshots do not distinguish a hang from a busy server", ("more_looks",),
+         "two equal snapshots do not distinguish a hang from a busy server", ("more_snapshots",),
          unknown="whether batches end: the log's lines of them, or more snapshots, would show it"),
     Rule("R9", "hung", lambda k, p: _frozen(k) and _all(k, "CUDA_SYNC", "NCCL_LAUNCH"),
          "all ranks wait for their GPU",
@@ -385,7 +385,7 @@ RULES: tuple[Rule, ...] = (
          "a log shows the phase, not which rank is behind", ("soft_watchdog",),
          unknown="the stacks of all ranks in two snapshots are missing"),
     Rule("R16", "cannot_tell", lambda k, p: True, "no rule applies", "the evidence does not decide",
-         ("soft_watchdog", "second_look"),
+         ("soft_watchdog", "second_snapshot"),
          unknown="two more snapshots with the stacks of all ranks may decide it"),
 )  # fmt: skip
 
