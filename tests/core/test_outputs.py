@@ -31,9 +31,9 @@ from workbench.hang.pack_collector import pack
 from workbench.keys.diff import diff_keys
 from workbench.weights.scan import scan_weights
 
+from .. import hang_samples
 from ..conftest import ROOT
 from ..display_samples import hostile, incident
-from . import hang_samples
 
 DRAFT = ROOT / "data" / "drafts" / "specforge"
 

@@ -8,7 +8,7 @@ import typer
 
 from workbench.cli.exits import ExitCode
 from workbench.cli.finish import finish, output
-from workbench.cli.options import Force, Html, Json
+from workbench.cli.options import Force, Html, Json, Markdown
 
 
 def replay(
