@@ -8,7 +8,7 @@ import numpy as np
 
 from workbench.core.finding import Finding
 from workbench.speculation.expected import Expected
-from workbench.speculation.kept import Asked, Kept
+from workbench.speculation.round_columns import Asked, RoundColumns
 from workbench.speculation.replayed import Replayed
 from workbench.speculation.result import Agreement, Replay
 from workbench.speculation.tally import Logged, Tally
@@ -56,7 +56,7 @@ def columns(
     )
 
 
-def kept_of(replayed: Replayed, words: dict[int, str]) -> Kept:
+def kept_of(replayed: Replayed, words: dict[int, str]) -> RoundColumns:
     rounds, nodes = replayed.tokens.shape
     choices = np.full((rounds, nodes + 1, 5), -1)
     shares = np.full((rounds, nodes + 1, 5), np.nan)
@@ -65,7 +65,7 @@ def kept_of(replayed: Replayed, words: dict[int, str]) -> Kept:
     choices[:, :, 1], shares[:, :, 1] = 9, 0.25
     asked = int(replayed.request.max()) + 1
     requests = tuple(Asked(f"r{n}", tuple(range(10, 28)), 5) for n in range(asked))
-    kept = Kept(replayed, choices, shares, requests)
+    kept = RoundColumns(replayed, choices, shares, requests)
     used = kept.used()
     return dataclasses.replace(kept, words={t: w for t, w in words.items() if t in used})
 

@@ -44,7 +44,7 @@ from workbench.speculation.observed import read_run
 from workbench.speculation.run import replay_rounds, run_freely
 from workbench.speculation.static_checks import check
 from workbench.speculation.switches import alike, base, catalogue, same, turned
-from workbench.speculation.texts import distinct, look, repeats
+from workbench.speculation.texts import describe, distinct, repeats
 from workbench.speculation.trial import Trial
 
 REQUESTS = 8
@@ -106,7 +106,7 @@ def test_a_switch_undoes_the_fault_that_a_file_has(tmp_path, healthy, changes, e
     trial = trial_of(tmp_path, *changes, engine=engine)
     states = {
         name: state
-        for found, state in turned(catalogue(trial, look(trial.trace)), base(trial))[0]
+        for found, state in turned(catalogue(trial, describe(trial.trace)), base(trial))[0]
         for name in (found.name, *found.same)
     }
     state, good = states[switch], base(healthy)
@@ -125,7 +125,7 @@ def test_switches_of_weights_that_cannot_be_written_back_compute_the_same(tmp_pa
         ((neighbours,), "other rotary pairs"),
     ):
         trial = trial_of(tmp_path / switch, *changes)
-        named = {s.name: s for s in catalogue(trial, look(trial.trace))}
+        named = {s.name: s for s in catalogue(trial, describe(trial.trace))}
         broken = measure(base(trial), "places")
         mended = measure(named[switch].apply(base(trial)), "places")
         # The order of sums differs, so a near-tie may fall otherwise.
@@ -135,14 +135,14 @@ def test_switches_of_weights_that_cannot_be_written_back_compute_the_same(tmp_pa
 
 def test_launched_as_eagle_is_undone_whole(tmp_path, healthy):
     trial = trial_of(tmp_path, algorithm="EAGLE")
-    kept, _ = turned(catalogue(trial, look(trial.trace)), base(trial))
+    kept, _ = turned(catalogue(trial, describe(trial.trace)), base(trial))
     state = next(state for switch, state in kept if switch.name == "launch as EAGLE3")
     assert same(state, base(healthy))
     assert not any(switch.fact in ("auxiliary layers", "lm_head reload") for switch, _ in kept)
 
 
 def test_a_healthy_pair_has_idle_switches_and_none_that_come_to_the_same(healthy):
-    kept, idle = turned(catalogue(healthy, look(healthy.trace)), base(healthy))
+    kept, idle = turned(catalogue(healthy, describe(healthy.trace)), base(healthy))
     assert {"reload decoder layer", "d2t as offsets", "usual layers", "clean draft cache"} <= {
         *idle
     }
@@ -155,7 +155,7 @@ def test_other_layers_that_are_not_known_are_left_alone(healthy):
     kept = {k: healthy.trace.inputs[k] for k in (2, 6, 9)}
     trace = healthy.trace.__class__(**{**vars(healthy.trace), "inputs": kept})
     trial = healthy.replaced(trace=trace)
-    names = {s.name for s, _ in turned(catalogue(trial, look(trace)), base(trial))[0]}
+    names = {s.name for s, _ in turned(catalogue(trial, describe(trace)), base(trial))[0]}
     assert not any(name.startswith("layers") for name in names)
 
 
@@ -227,13 +227,13 @@ def test_a_looping_text_is_refused_and_a_few_loops_are_left_out(tmp_path):
     assert refused.verdict.state == "refused"
     assert refused.ok is None
     assert not refused.lifts
-    assert look(evidence.looping(3)).refused
-    assert not look(trial.trace).refused
-    assert look(trial.trace).other < 0.05
+    assert describe(evidence.looping(3)).refused
+    assert not describe(trial.trace).refused
+    assert describe(trial.trace).other < 0.05
 
 
 def test_sampled_texts_are_seen():
-    assert look(evidence.sampled(4, 20)).sampled
+    assert describe(evidence.sampled(4, 20)).sampled
 
 
 def test_the_trainer_promises():

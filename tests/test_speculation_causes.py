@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from workbench.core.finding import Finding
-from workbench.speculation.causes import Scene, Tried, Verdict, judge, lost, needs_pairs
+from workbench.speculation.causes import CauseFacts, Tried, Verdict, judge, lost, needs_pairs
 from workbench.speculation.expected import Expected
 from workbench.speculation.lifts import Reference, clear
 from workbench.speculation.measuring import Measured, interval
@@ -41,9 +41,9 @@ def tried(profile: tuple[float, ...], *names: str, confirmed: bool = True, serve
     return Tried(switches, measured(profile), reference, confirmed)
 
 
-def scene(*singles: Tried, served: tuple[float, ...] = BROKEN, **fields: object) -> Scene:
+def scene(*singles: Tried, served: tuple[float, ...] = BROKEN, **fields: object) -> CauseFacts:
     reference = Reference(measured(served), EXPECTED)
-    base = Scene(reference, singles, (), (), PLAIN)
+    base = CauseFacts(reference, singles, (), (), PLAIN)
     return dataclasses.replace(base, **fields)
 
 
@@ -143,7 +143,7 @@ def test_without_a_loss_nothing_is_accused():
 def test_without_an_expectation_only_lifts_are_told():
     reference = Reference(measured(BROKEN), None)
     one = Tried((switch("layer"),), measured(HEALTHY), reference, True)
-    verdict = judge(Scene(reference, [one], [], [], PLAIN))
+    verdict = judge(CauseFacts(reference, [one], [], [], PLAIN))
     assert verdict.state == "no_expectation"
     assert verdict.ok is None
     assert verdict.nearest == "layer"

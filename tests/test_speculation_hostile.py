@@ -13,7 +13,7 @@ import pytest
 import workbench
 from workbench.checkpoint.open import open_checkpoint
 from workbench.errors import WorkbenchError
-from workbench.speculation.given import read_expected
+from workbench.speculation.arguments import read_expected
 from workbench.speculation.layers import Numerics
 from workbench.speculation.observed import hidden_of, read_launch, read_run, read_tensors
 from workbench.speculation.reading import read_facts

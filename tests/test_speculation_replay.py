@@ -142,7 +142,7 @@ def test_recorded_features_stand_in_for_the_target() -> None:
 def test_features_of_other_layers_are_told_apart() -> None:
     """A draft that reads other layers than the evidence recorded: the numbers part, and it is said where."""
     from workbench.checkpoint.open import open_checkpoint
-    from workbench.speculation.beside import beside
+    from workbench.speculation.engine_features import compare_with_engine
     from workbench.speculation.reading import read_facts
     from workbench.speculation.trial import Trial
 
@@ -150,7 +150,7 @@ def test_features_of_other_layers_are_told_apart() -> None:
     assert facts.run is not None
     trial = Trial.of_run(facts.run, TARGET, open_checkpoint(DRAFT))
     other = trial.replaced(driving=trial.driving.replaced(aux=(2, 7, 9)))
-    titles = [f.title for f in beside(other, facts)]
+    titles = [f.title for f in compare_with_engine(other, facts)]
     assert titles[0] == "The features of the target, as recorded and as replayed, part at layer 7"
 
 

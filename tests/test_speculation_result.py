@@ -14,8 +14,8 @@ from workbench.core.finding import Finding
 from workbench.errors import WorkbenchError
 from workbench.speculation.expected import Expected
 from workbench.speculation.judging import FEW, Proof, Seen, judge
-from workbench.speculation.kept import MOST_CELLS
-from workbench.speculation.observed import Launch
+from workbench.speculation.round_columns import MOST_CELLS
+from workbench.speculation.observed import DraftLaunch
 from workbench.speculation.result import Agreement, Replay
 from workbench.speculation.tally import Logged, Tally
 from workbench.speculation.texts import Texts
@@ -107,7 +107,7 @@ def test_a_text_is_the_same_before_and_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More digits than are saved, a first rejection past what is saved, and what to do next."""
-    monkeypatch.setattr("workbench.speculation.kept.MOST_CELLS", 60)
+    monkeypatch.setattr("workbench.speculation.round_columns.MOST_CELLS", 60)
     replay = chain(rounds=26)
     assert replay.kept is not None
     columns = replay.kept.columns
@@ -247,7 +247,7 @@ NONE, SOME, GOOD = Tally((400,)), Tally((200, 100, 100)), Tally((100, 100, 100, 
 
 
 def seen(tally: Tally | None, **changes: Any) -> Seen:
-    plain = Seen(tally, None, None, None, 3, "sglang==0.5.11", Launch("sglang==0.5.11"))
+    plain = Seen(tally, None, None, None, 3, "sglang==0.5.11", DraftLaunch("sglang==0.5.11"))
     return dataclasses.replace(plain, **changes)
 
 

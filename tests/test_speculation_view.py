@@ -13,7 +13,7 @@ import pytest
 from workbench.display import html
 from workbench.display.text import cells
 from workbench.errors import WorkbenchError
-from workbench.speculation.kept import MOST_CELLS
+from workbench.speculation.round_columns import MOST_CELLS
 from workbench.speculation.player import percent, quoted
 from workbench.speculation.result import Replay
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from workbench.errors import WorkbenchError, shown
 from workbench.speculation.files import content
+from workbench.speculation.ranges import Count, Number
 
 if TYPE_CHECKING:
     from workbench.speculation.observed import Run
@@ -44,11 +45,11 @@ class Expected:
         Width of the tree that it holds for, 1 for a chain; 0: the same as was served.
     """
 
-    accept_length: float
-    per_position: tuple[float, ...] = ()
+    accept_length: Number
+    per_position: tuple[Number, ...] = ()
     source: str = "as given"
     counted: Counted = "rounds"
-    topk: int = 0
+    topk: Count = 0
 
     @classmethod
     def given(cls, accept_length: float) -> Self:

@@ -78,7 +78,7 @@ class Request:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Launch:
+class DraftLaunch:
     """How the engine was started, as far as it matters here.
 
     Attributes
@@ -126,7 +126,7 @@ class Run:
     """
 
     source: str
-    launch: Launch
+    launch: DraftLaunch
     requests: tuple[Request, ...]
     notes: tuple[str, ...] = ()
 
@@ -197,7 +197,7 @@ def read_run(folder: str | os.PathLike[str]) -> Run:
     return Run(str(path), read_launch(path), tuple(requests), tuple(notes))
 
 
-def read_launch(folder: Path) -> Launch:
+def read_launch(folder: Path) -> DraftLaunch:
     """Read how an engine was started, from ``launch.json``; what it does not say has its default."""
     file = folder / "launch.json"
     data = json_of(content(file), file) if file.is_file() else {}
@@ -215,7 +215,7 @@ def read_launch(folder: Path) -> Launch:
 
 def launch_of(
     flags: Mapping[str, str], source: str, *, engine: str = "", environment: Any = None
-) -> Launch:
+) -> DraftLaunch:
     """Return the launch that command-line flags describe; its notes say what was not understood.
 
     Raises
@@ -256,7 +256,7 @@ def launch_of(
     if dtype not in DTYPES:
         notes.append(f"--dtype {shown(dtype)} is not known: computed in float32")
     off = "disable-cuda-graph" in flags or flags.get("cuda-graph-backend-decode") == "disabled"
-    return Launch(
+    return DraftLaunch(
         engine,
         algorithm,
         steps,

@@ -14,7 +14,7 @@ from workbench.speculation import read_counts, read_dump, read_features
 from workbench.speculation.facts import Facts, Recorded
 from workbench.speculation.files import content, json_lines, json_of, left_out, place_of
 from workbench.speculation.observed import (
-    Launch,
+    DraftLaunch,
     hidden_of,
     launch_of,
     read_launch,
@@ -223,7 +223,7 @@ def _lines(file: Path) -> Iterator[dict[str, Any]]:
     yield from (item for item in values if isinstance(item, dict))
 
 
-def _launch_of(text: str, file: Path) -> Launch | None:
+def _launch_of(text: str, file: Path) -> DraftLaunch | None:
     """Return a launch as a log's arguments tell it; the version is not among them."""
     said = read_counts.arguments_of_log(text)
     flags = {name.replace("_", "-"): value for name, value in said.items()}

@@ -68,6 +68,17 @@ def check(trial: Trial) -> tuple[Hint, ...]:
     return tuple(sorted(hints, key=lambda h: order[h.finding.severity]))
 
 
+def unchecked(trial: Trial) -> str:
+    """Return why the engine's loader and the contracts were not checked, "" where they were."""
+    if not trial.launch.engine:
+        return ""  # by the trainer's names and flags: there is no loader to check
+    try:
+        known = _outcome(trial) is not None
+    except WorkbenchError as error:
+        return error.what
+    return "" if known else f"the profile of {trial.launch.engine} does not describe this config"
+
+
 def sufficient(hints: Sequence[Hint]) -> tuple[str, ...]:
     """Return the titles of what alone explains that next to nothing is accepted."""
     return tuple(hint.finding.title.rstrip(".") for hint in hints if hint.whole and hint.sure)

@@ -13,7 +13,7 @@ from workbench.errors import WorkbenchError, shown, without_secrets
 from workbench.speculation.driving import check_shape, is_whole
 from workbench.speculation.expected import Expected
 from workbench.speculation.files import place_of
-from workbench.speculation.observed import Launch, read_run
+from workbench.speculation.observed import DraftLaunch, read_run
 
 if TYPE_CHECKING:
     from workbench.checkpoint.open import Checkpoint
@@ -102,7 +102,7 @@ def check_texts(
         )
 
 
-def check_launch(launch: Launch | None) -> None:
+def check_launch(launch: DraftLaunch | None) -> None:
     """Raise where evidence is of a server that drafted without an EAGLE draft."""
     if launch is not None and launch.algorithm not in ("", "EAGLE", "EAGLE3"):
         raise WorkbenchError(

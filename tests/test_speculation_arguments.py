@@ -15,8 +15,8 @@ import workbench
 from workbench.cli import app
 from workbench.errors import WorkbenchError
 from workbench.speculation import given
-from workbench.speculation.asking import Words, prompts_of
-from workbench.speculation.observed import Launch
+from workbench.speculation.prompts import Words, prompts_of
+from workbench.speculation.observed import DraftLaunch
 
 from .conftest import ROOT
 
@@ -156,14 +156,14 @@ def test_texts_that_the_target_cannot_have_or_hold() -> None:
 
 @pytest.mark.parametrize("name", ["", "EAGLE", "EAGLE3"])
 def test_launches_of_an_eagle_draft(name: str) -> None:
-    given.check_launch(Launch("sglang==0.5.14", name))
+    given.check_launch(DraftLaunch("sglang==0.5.14", name))
     given.check_launch(None)
 
 
 @pytest.mark.parametrize("name", ["NGRAM", "STANDALONE", "\x1b[31m"])
 def test_launches_of_another_drafter_are_not_replayed(name: str) -> None:
     with pytest.raises(WorkbenchError, match="not drafted by an EAGLE-3 draft"):
-        given.check_launch(Launch("sglang==0.5.14", name))
+        given.check_launch(DraftLaunch("sglang==0.5.14", name))
 
 
 # The command

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _NO_CALL = "no call is of this draft at the end of a round"
 
 
-def beside(trial: Trial, facts: Facts) -> Iterator[Finding]:
+def compare_with_engine(trial: Trial, facts: Facts) -> Iterator[Finding]:
     """Yield where recorded numbers and the replay's agree, and where they part, layer by layer.
 
     What was recorded and is not compared is said, too: nobody should take it for agreement.
@@ -37,7 +37,7 @@ def beside(trial: Trial, facts: Facts) -> Iterator[Finding]:
     if held:
         found = compare_draft(list(hook_calls(held)), trial.draft, trial.driving, trial.trace)
         name = "first logits of the draft"
-        yield _told(name, found) if found else _unused("what hooks saw", [_NO_CALL])
+        yield _difference_finding(name, found) if found else _unused("what hooks saw", [_NO_CALL])
 
 
 def _features(trial: Trial, recorded: Sequence[Recorded]) -> Iterator[Finding]:
@@ -68,7 +68,9 @@ def _features(trial: Trial, recorded: Sequence[Recorded]) -> Iterator[Finding]:
     for layers, pairs in fitting.items():
         rows = [row for row, _ in pairs]
         part = trace if rows == list(range(len(trace))) else trace.select(rows)
-        yield _told("features of the target", compare_hidden([h for _, h in pairs], part, layers))
+        yield _difference_finding(
+            "features of the target", compare_hidden([h for _, h in pairs], part, layers)
+        )
     if other:
         yield Finding(
             code="features-of-another",
@@ -91,7 +93,7 @@ def _unused(what: str, why: Sequence[str]) -> Finding:
     )
 
 
-def _told(name: str, found: list[Difference]) -> Finding:
+def _difference_finding(name: str, found: list[Difference]) -> Finding:
     lines = tuple(
         f"{d.name}: smallest cosine {d.cosine:.5f}, largest difference {d.largest:.3g} "
         f"over {d.rows:,} rows, {d.exact:.0%} of the numbers equal"
