@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from workbench.core.finding import Finding
-from workbench.speculation.causes import CauseFacts, Tried, Verdict, judge, lost, needs_pairs
+from workbench.speculation.causes import CauseFacts, Tried, judge, lost, needs_pairs
 from workbench.speculation.expected import Expected
 from workbench.speculation.lifts import Reference, clear
 from workbench.speculation.measuring import Measured, interval
@@ -249,11 +249,6 @@ def test_clear_is_paired():
     assert not clear(one, one)
     low, high = interval(one.draws())
     assert low < other.accept_length < high
-
-
-def test_a_verdict_survives_its_file():
-    verdict = judge(scene(tried(HEALTHY, "layer"), tried(BROKEN, "order"), hints=[hint("layer")]))
-    assert Verdict.from_dict(verdict.to_dict()) == verdict
 
 
 def test_a_replay_that_loses_nothing_does_not_clear_an_engine_that_did():

@@ -13,9 +13,9 @@ import pytest
 from workbench.display import html
 from workbench.display.text import cells
 from workbench.errors import WorkbenchError
-from workbench.speculation.round_columns import MOST_CELLS
 from workbench.speculation.player import percent, quoted
 from workbench.speculation.result import Replay
+from workbench.speculation.round_columns import MOST_CELLS
 
 from .replay_samples import EVIL, WORDS, chain, counted, hostile, tree
 

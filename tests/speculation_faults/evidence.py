@@ -38,7 +38,11 @@ def texts(requests: int) -> TargetTrace:
 
 
 def served(
-    launch: DraftLaunch, folder: Path, trace: TargetTrace, by: LlamaTarget, expected: Expected | None
+    launch: DraftLaunch,
+    folder: Path,
+    trace: TargetTrace,
+    by: LlamaTarget,
+    expected: Expected | None,
 ) -> Trial:
     """Return a trial of a draft's folder over texts that are there already."""
     checkpoint = open_checkpoint(folder)

@@ -46,7 +46,7 @@ def ablate(
     requests
         How many requests the first pass over every switch takes; the best are then replayed on all.
     replayed_ok
-        The answer of the replay whose trial this is: where the two contradict each other, neither is believed.
+        The answer of the replay that this trial is of; where the two contradict each other, neither counts.
 
     Returns
     -------

@@ -1,7 +1,7 @@
 """What a replay's question covers, and the checks that settle it.
 
-The question: does this draft accept what it should, as it was served? `items` lists what that covers; each check
-of `CHECKS` settles some of it. What no check settles stays open, and the answer with it.
+The question: does this draft accept what it should, as it was served? `items` lists what that covers; each
+check of `CHECKS` settles some of it. What no check settles stays open, and the answer with it.
 """
 
 from __future__ import annotations

@@ -44,7 +44,9 @@ def _changes(result: Ablations) -> Iterator[Part]:
 
 
 def _group(result: Ablations, lift: Lift) -> Group:
-    restored = "" if lift.restored is None else f"{_bounded(lift.restored):.0%} restored"
+    whole = result.cause.state == "healthy"  # what nothing is missing of cannot be restored
+    known = lift.restored is not None and not whole
+    restored = f"{_bounded(lift.restored or 0.0):.0%} restored" if known else ""
     shares = " ".join(f"{value:.2f}" for value in lift.per_position)
     low, high = lift.interval
     few = "" if lift.confirmed else f", first pass over {lift.requests} requests"

@@ -190,7 +190,7 @@ def round_text(replay: Replay, row: int, width: int | None = None) -> str:
 
 
 def _which(replay: Replay, row: int) -> str:
-    return f"round {row + 1:,} of {len(replay.rounds):,}"
+    return f"round {row + 1:,} of {replay.total:,}"
 
 
 def _round(replay: Replay, row: int) -> Iterator[Part]:
