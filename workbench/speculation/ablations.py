@@ -174,7 +174,7 @@ class Ablations(Result):
             if not self.cause.facts:
                 return "the verdict names no cause"
             if self.cause.switches and self.cause.switches not in names:
-                return f"no change is {' + '.join(self.cause.switches)}"
+                return f"the changes lack {' + '.join(self.cause.switches)}"
         wrong = [f for f in self.findings if f.code in _ACCUSING]
         if self.ok is not False and wrong:
             return f"a finding names a cause: {wrong[0].title}"
