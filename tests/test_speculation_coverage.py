@@ -128,7 +128,7 @@ def test_a_fault_that_was_undone_in_vain_accuses_nobody() -> None:
     found = coverage.covered(of_prompts(counts=low, static=(ERROR,), proof=proof))
     assert found.ok is None
     (item,) = (item for item in found.items if item.kind == "fault")
-    assert "the accept length is 1.10" in item.how
+    assert "the acceptance length is 1.10" in item.how
 
 
 @pytest.mark.parametrize(

@@ -205,7 +205,7 @@ def _findings(cause: Cause, scene: CauseFacts) -> Iterator[Finding]:
         )
         experiment = Experiment(
             change=cause.next_step or cause.sentence,
-            if_right=f"the server logs an accept length near {best.accept_length:.2f}",
+            if_right=f"the server logs an accept len near {best.accept_length:.2f}",
             if_wrong="it stays where it is: replay that run, and this cause is not the only one",
         )
     yield Finding(

@@ -60,7 +60,7 @@ def build(
     if not len(replayed):
         raise WorkbenchError(
             "there are no rounds to replay",
-            why="no request was answered with more than one token",
+            why="each answer has one token or none",
             next_step="Record longer answers, or give longer prompts.",
         )
     launch, driving = trial.launch, trial.driving

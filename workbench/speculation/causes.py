@@ -154,13 +154,13 @@ def _without_search(scene: CauseFacts) -> Cause | None:
     if scene.texts.refused:
         return Cause(
             "refused",
-            f"These texts are no evidence: {scene.texts.refused}. In a loop a broken draft is right as "
+            f"Cannot tell: these texts cannot be evidence: {scene.texts.refused}. In a loop a broken draft is right as "
             "often as a good one.",
             missing="answers that do not repeat themselves",
             next_step="Record other prompts, or longer ones, at temperature 0.",
         )  # fmt: skip
     differs = scene.agreement is not None and scene.agreement < AGREES
-    # Memory that nobody knows may differ; a replay of it that loses nothing is not what ran.
+    # Memory of unknown content may differ; a replay of it that loses nothing is not what ran.
     known = not scene.unknown or (
         scene.reference.expected is not None and not lost(scene.reference)
     )
@@ -169,8 +169,8 @@ def _without_search(scene: CauseFacts) -> Cause | None:
             "not_reproduced",
             f"Cannot tell: replayed as launched, the files accept {scene.replayed or 0:.2f} tokens a "
             f"round, and the engine accepted {scene.observed:.2f}; only {scene.agreement:.0%} of the "
-            "rounds agree. What lost the acceptance is not in these files, or not in this replay.",
-            missing="the draft as the engine had it in memory, or the target that was really served",
+            "rounds agree. The cause of the loss is not in these files, or not in this replay.",
+            missing="the draft as the engine had it in memory, or the target that really served",
             next_step="Capture the draft's tensors in the running server, and check which files it reads.",
         )  # fmt: skip
     served = scene.reference.served.accept_length
@@ -178,13 +178,13 @@ def _without_search(scene: CauseFacts) -> Cause | None:
         best = max(scene.singles, key=lambda t: t.measured.accept_length, default=None)
         nearest = best.lift.name if best else ""
         most = (
-            f" Most is accepted with {best.lift.words}: {best.lift.accept_length:.2f}."
+            f" The best change is {best.lift.words}: {best.lift.accept_length:.2f}."
             if best
             else ""
         )
         return Cause(
             "no_expectation",
-            f"As served {served:.2f} tokens are accepted a round; what it should be is not known.{most}",
+            f"Cannot tell: as served {served:.2f} tokens are accepted a round, and what to expect is not known.{most}",
             nearest=nearest,
             missing="the expected acceptance: the trainer's metrics, or a healthy run",
             next_step="Give expected= (the trainer's full_acc_k, a healthy run, or a number).",
@@ -230,13 +230,13 @@ def _single(scene: CauseFacts) -> Cause | None:
         return _cannot_tell(
             scene,
             f"{lift.words} restores {_percent(lift)}, and {runner.lift.words} "
-            f"{_percent(runner.lift)}: these texts do not tell the two apart",
+            f"{_percent(runner.lift)}: these texts cannot distinguish the two",
             (first, runner),
         )
     if first.facts == {"sampling"}:
         return Cause(
             "sampling",
-            f"Nothing of the draft is wrong: the text is not what the target chooses greedily (sampling, or "
+            f"The draft is not at fault: the text is not what the target chooses greedily (sampling, or "
             f"another target), and along its greedy answers {lift.accept_length:.2f} tokens are accepted.",
             switches=lift.switches, facts=lift.facts, confidence="likely",
             evidence_for=(_evidence(lift),),
@@ -269,12 +269,12 @@ def _pair(scene: CauseFacts) -> Cause | None:
             added = first.measured.accept_length - single.measured.accept_length
             same = len(single.measured.rounds) == len(first.measured.rounds)
             if same and (added < _NEEDED * loss or not clear(first.measured, single.measured)):
-                return _cannot_tell(scene, "a second change adds too little to be told from chance")
+                return _cannot_tell(scene, "a second change adds too little to be distinguished from chance")
     if others and _rivals(first, others[0]):
         return _cannot_tell(
             scene,
             f"{lift.words} restore {_percent(lift)} together, and {others[0].lift.words} "
-            f"{_percent(others[0].lift)}: these texts do not tell them apart",
+            f"{_percent(others[0].lift)}: these texts cannot distinguish them",
             (first, others[0]),
         )
     certain = all(any(h.fact == f and h.sure for h in scene.hints) for f in first.facts)
@@ -304,8 +304,8 @@ def _named(scene: CauseFacts) -> Cause | None:
         return None  # a draft that works in part does not lack a whole tensor
     return Cause(
         "named",
-        f"The cause is the {facts[0]}: {', '.join(scene.absent[:3])} is in no file, and the engine computes "
-        f"with memory that nobody wrote. Nothing here can bring it back, so what may hide behind it is "
+        f"The cause is the {facts[0]}: {', '.join(scene.absent[:3])} is in none of the files, and the engine "
+        "computes with uninitialised memory. Nothing here can restore it, so what may hide behind it is "
         "not known.",
         facts=facts, confidence="likely",
         evidence_for=(
@@ -321,7 +321,7 @@ def _cannot_tell(scene: CauseFacts, why: str, rivals: tuple[Tried, ...] = ()) ->
     """Return that nobody can tell; `rivals` are changes that restore enough, each of them."""
     reference = scene.reference
     expected = reference.expected
-    said = why or "no single change and no pair restores what was lost"
+    said = why or "neither one change nor a pair restores what was lost"
     hints = [h.finding.title for h in scene.hints if h.sure]
     sentence = (
         f"Cannot tell: {reference.served.accept_length:.2f} tokens a round instead of "
@@ -332,8 +332,8 @@ def _cannot_tell(scene: CauseFacts, why: str, rivals: tuple[Tried, ...] = ()) ->
         names = " or ".join(one.lift.name for one in rivals)
         return Cause(
             "cannot_tell", sentence, nearest=names, evidence_against=against,
-            missing=f"what tells {names}: the training's own code or config, or other texts",
-            next_step="Look up in the training which of the two is so; undoing that one is enough.",
+            missing=f"what distinguishes {names}: the training's own code or config, or other texts",
+            next_step="Check in the training which of the two is true; undoing that one is enough.",
         )  # fmt: skip
     best = _best_by_fact([*scene.singles, *scene.pairs])
     nearest = best[0].lift if best else None
@@ -347,7 +347,7 @@ def _cannot_tell(scene: CauseFacts, why: str, rivals: tuple[Tried, ...] = ()) ->
         nearest=nearest.name if near and nearest else "",
         evidence_against=against,
         missing="the draft's acceptance on this kind of text, measured where it was trained: a draft that "
-        "is undertrained or off its domain looks like this",
+        "is undertrained or off its domain has the same symptoms",
         next_step="Measure the draft on these prompts with the trainer, or give texts of its training.",
     )  # fmt: skip
 

@@ -188,5 +188,5 @@ def contradicting(tally: Tally | None, log: Logged | None) -> tuple[str, ...]:
     if high - low <= max(_APART, _APART * high) + SURE * (tally.error + log.error):
         return ()
     return (
-        f"the log's accept length is {log.accept_length:.2f}, that of the answers {length:.2f}",
+        f"the log's acceptance length is {log.accept_length:.2f}, that of the answers {length:.2f}",
     )

@@ -147,7 +147,7 @@ def amount(evidence: ReplayEvidence) -> Iterator[Settled]:
     """Settle whether there are rounds enough to conclude from."""
     counts = evidence.counts
     if counts.length is None:
-        yield Settled(*AMOUNT, "open", "no accepted drafts are reported")
+        yield Settled(*AMOUNT, "open", "the evidence reports none")
     elif counts.few:
         yield Settled(*AMOUNT, "open", f"{counts.few} are too few")
     else:
@@ -179,7 +179,7 @@ def acceptance(evidence: ReplayEvidence) -> Iterator[Settled]:
     proof = evidence.proof
     if evidence.proved and proof is not None:
         with_it = "" if proof.length is None else f"; with {proof.words} it is {proof.length:.2f}"
-        yield Settled(*ACCEPTANCE, "wrong", f"the accept length is {counts.length:.2f}{with_it}")
+        yield Settled(*ACCEPTANCE, "wrong", f"the acceptance length is {counts.length:.2f}{with_it}")
     elif expected is None:
         how = "there is nothing to compare with (expected=: a number, the trainer's metrics, a run)"
         yield Settled(*ACCEPTANCE, "open", how)
@@ -190,7 +190,7 @@ def acceptance(evidence: ReplayEvidence) -> Iterator[Settled]:
         how = f"{counts.length:.2f} of {expected.accept_length:.2f}, and the cause is not proved"
         yield Settled(*ACCEPTANCE, "open", how)
     else:
-        yield Settled(*ACCEPTANCE, "open", counts.between or "no accepted drafts are reported")
+        yield Settled(*ACCEPTANCE, "open", counts.between or "the evidence reports none")
 
 
 def reproduction(evidence: ReplayEvidence) -> Iterator[Settled]:
@@ -211,7 +211,7 @@ def log_lines(evidence: ReplayEvidence) -> Iterator[Settled]:
     if evidence.counts.stretch:
         yield Settled(*LOG, "open", f"a tenth of them report {log.tenth:.2f} or less")
     else:
-        yield Settled(*LOG, "ok", "no tenth of them is much lower than the mean")
+        yield Settled(*LOG, "ok", "none of its stretches is much lower than the mean")
 
 
 def faults(evidence: ReplayEvidence) -> Iterator[Settled]:
@@ -227,7 +227,7 @@ def faults(evidence: ReplayEvidence) -> Iterator[Settled]:
         elif finding not in evidence.faults and evidence.counts.low is False:
             yield Settled("fault", finding.title, "ok", "acceptance is as expected with it")
         elif proof is not None and proof.length is not None and finding in named:
-            how = f"undone, the accept length is {proof.length:.2f}: something else may hide it"
+            how = f"undone, the acceptance length is {proof.length:.2f}: something else may hide it"
             yield Settled("fault", finding.title, "open", how)
         else:
             yield Settled("fault", finding.title, "open", "what it costs was not measured")

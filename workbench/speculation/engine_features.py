@@ -22,7 +22,7 @@ from workbench.speculation.observed import Hidden, read_tensors
 if TYPE_CHECKING:
     from workbench.speculation.trial import Trial
 
-_NO_CALL = "no call is of this draft at the end of a round"
+_NO_CALL = "none of the calls is of this draft at the end of a round"
 
 
 def compare_with_engine(trial: Trial, facts: Facts) -> Iterator[Finding]:
@@ -37,7 +37,7 @@ def compare_with_engine(trial: Trial, facts: Facts) -> Iterator[Finding]:
     if held:
         found = compare_draft(list(hook_calls(held)), trial.draft, trial.driving, trial.trace)
         name = "first logits of the draft"
-        yield _difference_finding(name, found) if found else _unused("what hooks saw", [_NO_CALL])
+        yield _difference_finding(name, found) if found else _unused("what hooks recorded", [_NO_CALL])
 
 
 def _features(trial: Trial, recorded: Sequence[Recorded]) -> Iterator[Finding]:
@@ -104,7 +104,7 @@ def _difference_finding(name: str, found: list[Difference]) -> Finding:
             code="no-numbers",
             severity="warning",
             title=f"The {name} hold NaN, as recorded or as replayed",
-            detail="A draft whose logits are no numbers proposes the same token each time.",
+            detail="A draft whose logits are NaN proposes the same token each time.",
             evidence_for=lines,
         )
     place = parts_at(found)
@@ -112,7 +112,7 @@ def _difference_finding(name: str, found: list[Difference]) -> Finding:
         return Finding(
             code="numbers-part",
             severity="warning",
-            title=f"The {name}, as recorded and as replayed, part at {place}",
+            title=f"The {name}, as recorded and as replayed, differ from {place}",
             evidence_for=lines,
             next_step="Check that target, draft and layers are those of the evidence.",
         )

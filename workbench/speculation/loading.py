@@ -191,7 +191,7 @@ def _held(
             else:
                 found[part] = ("file", _cut(value, wanted[part]))
                 held = f"{part} has shape {list(value.shape)} in the file"
-                notes.append(f"{held}: cut or padded to {list(wanted[part])} without a word")
+                notes.append(f"{held}: cut or padded to {list(wanted[part])} silently")
     return found, notes
 
 

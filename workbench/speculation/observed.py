@@ -1,4 +1,4 @@
-"""Recorded runs of a real engine: what it was asked, what each round emitted, and what hooks saw.
+"""Recorded runs of a real engine: what it was asked, what each round emitted, and what hooks recorded.
 
 A folder holds ``requests.jsonl.gz`` (one request a line: ``input_ids``, ``chunks`` as [tokens so far,
 milliseconds], ``last`` with ``output_ids`` and ``meta_info``), ``launch.json`` (command and versions) and,

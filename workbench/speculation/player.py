@@ -20,11 +20,11 @@ def why_it_stopped(item: Round) -> str:
     fell = where_it_fell(item)
     why = STOPS.get(item.stop, item.stop)
     if item.stop == "rejected" and fell is not None and math.isnan(fell.probability):
-        why += "; the draft's own logits are no numbers"
+        why += "; the draft's own logits are NaN"
     elif item.stop == "rejected" and fell is not None and fell.target_rank is not None:
         why += f"; it was number {fell.target_rank} in the draft's own order"
     elif item.stop == "rejected" and fell is not None:
-        why += "; the draft's vocabulary has no such token, or its rank is not known"
+        why += "; the draft's vocabulary does not have it, or its rank is not known"
     return why
 
 

@@ -260,7 +260,7 @@ def _find_target(facts: Facts, launch: DraftLaunch, draft: Checkpoint) -> Path:
     raise WorkbenchError(
         "the target's checkpoint is not found",
         why=f"the launch names {shown(launch.target)}, the draft {shown(name)}",
-        next_step="Give it: replay(target, draft, evidence=folder). Embedding and head are read of it.",
+        next_step="Give it: replay(target, draft, evidence=folder). Its embedding and head are read.",
     )
 
 
@@ -297,7 +297,7 @@ def _launch(
     )
     notes = []
     if made.engine.startswith("sglang"):
-        notes.append("no attention backend is named: what Triton's does to drafts is left out")
+        notes.append("the attention backend is not given: what Triton's does to drafts is left out")
     return made, notes
 
 

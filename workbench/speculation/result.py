@@ -147,8 +147,8 @@ class Replay(Result):
         seen = self.observed if observed or self.replayed is None else self.replayed
         if seen is None:
             raise WorkbenchError(
-                "there are no rounds to take a rate of",
-                why="the evidence holds a log alone" if self.logged else "",
+                "there are no rounds to compute a rate from",
+                why="the evidence is a log alone" if self.logged else "",
                 next_step="Give evidence with the rounds, or a target to run.",
             )
         counts = metrics.Acceptance(seen.rounds, seen.accepted, self.steps, self.draft_tokens)

@@ -83,7 +83,7 @@ def _table(config: Config) -> Config:
         if isinstance(table, Mapping):
             return table
         if table is not None:
-            raise _odd(name, table, "an object is wanted")
+            raise _odd(name, table, "it must be an object")
     return {}
 
 

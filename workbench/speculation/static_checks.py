@@ -224,7 +224,7 @@ def _flag(name: str, tensor: str) -> Finding:
         severity="error",
         title=f"{name} is on, but {tensor} is not in the checkpoint",
         detail="The norm is applied with weights of one.",
-        evidence_for=(f"{name} is true in the config", f"no tensor is called {tensor}"),
+        evidence_for=(f"{name} is true in the config", f"the checkpoint has no {tensor}"),
         changes_output=True,
         next_step=f"Export the draft again, or set {name} to false if it was trained without.",
     )
@@ -247,7 +247,7 @@ def _rotary(theta: object) -> Finding:
         code="rope-differs",
         severity="note",
         title="the draft's rotary positions are not the target's",
-        detail=f"Its config has rope_theta {shown(theta, 40)}. A draft may be trained so, and often is not.",
+        detail=f"Its config has rope_theta {shown(theta, 40)}. Some drafts are trained so; most are not.",
         confidence="possible",
         changes_output=True,
         next_step="Compare with the target's rotary positions in the ablation.",
@@ -256,13 +256,13 @@ def _rotary(theta: object) -> Finding:
 
 def _absent(name: str, engine: str) -> Finding:
     instead = (
-        "the engine computes with memory that nobody wrote" if engine else "replayed with zeros"
+        "the engine computes with uninitialised memory" if engine else "replayed with zeros"
     )
     return Finding(
         code="tensor-absent",
         severity="error",
         title=f"{name} is in no file: {instead}",
-        evidence_for=(f"no key of the checkpoint is {name}, under any prefix",),
+        evidence_for=(f"the checkpoint has no {name}, under any prefix",),
         changes_output=True,
         next_step=f"Save the draft again with {name}.",
     )
@@ -273,7 +273,7 @@ def _norm_absent(name: str) -> Finding:
         code="norm-absent",
         severity="error",
         title=f"{name} is in no file: the norm is applied with weights of one",
-        evidence_for=(f"no key of the checkpoint is {name}, under any prefix",),
+        evidence_for=(f"the checkpoint has no {name}, under any prefix",),
         changes_output=True,
         next_step=f"Save the draft again with {name}.",
     )

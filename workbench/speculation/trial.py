@@ -130,7 +130,7 @@ class Trial:
         loaded, driving = as_launched(launch, checkpoint, target, memory=memory, device=device)
         if new_tokens < 2:
             raise WorkbenchError(
-                "an answer of one token has no round",
+                "an answer of one token has no rounds",
                 why="the first token comes from the prompt alone",
                 next_step="Ask for two tokens or more.",
             )
@@ -197,7 +197,7 @@ def target_of(target: Any, numerics: Numerics, device: str = "cpu") -> Target:
     if isinstance(target, Checkpoint):
         return LlamaTarget.read(target, numerics, device)
     raise WorkbenchError(
-        f"{shown(target)} is no target",
-        why="a path, a checkpoint or a model of transformers is wanted",
+        f"{shown(target)} is not a target",
+        why="it must be a path, a checkpoint or a model of transformers",
         next_step="Give the folder of the target's checkpoint.",
     )
