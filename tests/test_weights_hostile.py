@@ -118,5 +118,5 @@ def test_saved_results_with_fields_of_another_kind(field: str, value: Any, tmp_p
     where, _, name = field.rpartition(".")
     (data[where][0] if where else data)[name] = value
     (tmp_path / "scan.json").write_text(json.dumps(data))
-    with pytest.raises(WorkbenchError, match="damaged field"):
+    with pytest.raises(WorkbenchError, match="a field of it is wrong"):
         workbench.load(tmp_path / "scan.json")

@@ -9,30 +9,29 @@ if TYPE_CHECKING:
     from workbench.core.result import Result
     from workbench.views.parts import Document
 
-# For each schema: the module that defines the result, and the one that lays it out.
+# For each schema: the module and the name of the class of its results, and the module that lays them out.
 KINDS = {
-    "workbench.keydiff/1": ("workbench.keys.records", "workbench.views.keydiff"),
-    "workbench.weightscan/1": ("workbench.weights.results", "workbench.views.weightscan"),
-    "workbench.weightcompare/1": ("workbench.weights.results", "workbench.views.weightcompare"),
-    "workbench.hang/1": ("workbench.hang.diagnosis", "workbench.views.hang"),
-    "workbench.launches/1": ("workbench.hang.ledger", "workbench.views.launches"),
-    "workbench.replay/1": ("workbench.speculation.result", "workbench.views.replay"),
-    "workbench.ablations/1": ("workbench.speculation.ablations", "workbench.views.ablations"),
+    "workbench.keydiff/1": ("workbench.keys.records", "KeyDiff", "keydiff"),
+    "workbench.weightscan/1": ("workbench.weights.results", "WeightScan", "weightscan"),
+    "workbench.weightcompare/1": ("workbench.weights.results", "WeightComparison", "weightcompare"),
+    "workbench.hang/1": ("workbench.hang.diagnosis", "HangDiagnosis", "hang"),
+    "workbench.launches/1": ("workbench.hang.ledger", "LaunchLedger", "launches"),
+    "workbench.replay/1": ("workbench.speculation.result", "Replay", "replay"),
+    "workbench.ablations/1": ("workbench.speculation.ablations", "Ablations", "ablations"),
 }
 
 
 def kind_of(schema: object) -> type[Result] | None:
     """Return the class of the results of a schema, None where it is not known."""
-    from workbench.core.result import Result
-
     if not isinstance(schema, str) or schema not in KINDS:
         return None
-    import_module(KINDS[schema][0])
-    return Result._kinds[schema]
+    module, name, _ = KINDS[schema]
+    kind: type[Result] = getattr(import_module(module), name)
+    return kind
 
 
 def _layout(result: Result) -> Any:
-    return import_module(KINDS[result.schema][1])
+    return import_module(f"workbench.views.{KINDS[result.schema][2]}")
 
 
 def document(result: Result) -> Document:

@@ -30,15 +30,9 @@ class Result(ABC):
 
     schema: ClassVar[str]
     Saved: ClassVar[type[saving.Saved]]
-    _kinds: ClassVar[dict[str, type[Result]]] = {}
 
     verdict: Verdict
     findings: tuple[Finding, ...]
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if "schema" in vars(cls):
-            Result._kinds[cls.schema] = cls
 
     @property
     @abstractmethod

@@ -7,8 +7,8 @@ import re
 
 from workbench.core.finding import Finding
 from workbench.display.palette import tone, verdict_state
-from workbench.display.terminal import SURE, bar, branches, plan_rows
-from workbench.display.text import middle, plural
+from workbench.display.terminal import bar, branches
+from workbench.display.text import SURE, middle, plan, plural
 from workbench.errors import clean
 from workbench.views.parts import (
     Answer,
@@ -98,7 +98,7 @@ def _finding(item: Finding) -> str:
     lines += [f"  - for: {escape(text)}" for text in item.evidence_for]
     lines += [f"  - against: {escape(text)}" for text in item.evidence_against]
     if item.experiment:
-        lines += [f"  - {name}: {escape(said)}" for name, said in plan_rows(Plan(item.experiment))]
+        lines += [f"  - {name}: {escape(said)}" for name, said in plan(item.experiment)]
     if item.next_step:
         lines.append(f"  - next: {escape(item.next_step)}")
     if item.place:
@@ -166,7 +166,7 @@ def _outline(part: Outline) -> str:
 
 @lower_part.register
 def _plan(part: Plan) -> str:
-    rows = [f"- {name}: {escape(said)}" for name, said in plan_rows(part)]
+    rows = [f"- {name}: {escape(said)}" for name, said in plan(part.experiment)]
     return "\n".join([f"### {escape(part.title)}", "", *rows])
 
 

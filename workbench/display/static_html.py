@@ -13,8 +13,8 @@ from workbench.core.finding import Experiment, Finding
 from workbench.core.result import Result
 from workbench.display.html import base64_png, code_lines, escape, prose, sign
 from workbench.display.palette import verdict_state
-from workbench.display.terminal import SURE, bar, branches, plan_rows
-from workbench.display.text import middle, plural
+from workbench.display.terminal import bar, branches
+from workbench.display.text import SURE, middle, plan, plural
 from workbench.errors import clean
 from workbench.views.parts import (
     Answer,
@@ -179,7 +179,7 @@ def _plan(part: Plan) -> str:
 
 
 def _plan_list(item: Experiment) -> str:
-    rows = "".join(f"<li><b>{name}:</b> {prose(said)}</li>" for name, said in plan_rows(Plan(item)))
+    rows = "".join(f"<li><b>{name}:</b> {prose(said)}</li>" for name, said in plan(item))
     return f'<ul style="margin:0 0 8px;padding-left:20px">{rows}</ul>'
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from workbench.display import text as lines
-from workbench.display.text import Page, plural
+from workbench.display.text import SURE, Page, plan, plural
 from workbench.errors import clean
 from workbench.views.parts import (
     Answer,
@@ -31,13 +31,6 @@ from workbench.views.parts import (
 
 _BAR = 16  # columns of a bar
 _DOUBTS = 12  # open items that are listed one by one
-SURE = {
-    "certain": "",
-    "likely": "likely, not certain",
-    "possible": "possible, not proved",
-    "unknown": "how sure is not known",
-}
-"""How sure a verdict is, in words."""
 
 
 def lower(document: Document, width: int | None = None, *, colour: bool = False) -> str:
@@ -87,7 +80,7 @@ def _answer(part: Answer, page: Page) -> None:
 @add.register
 def _facts(part: Facts, page: Page) -> None:
     for name, value in part.rows:
-        page.prose(value, f"  {name.lower()}: ")
+        page.prose(value, f"  {clean(name.lower())}: ")
 
 
 @add.register
@@ -106,12 +99,26 @@ def _heading(part: Heading, page: Page) -> None:
 
 @add.register
 def _prose(part: Prose, page: Page) -> None:
-    page.prose(part.text, f"  {part.lead}")
+    page.prose(part.text, f"  {clean(part.lead)}")
 
 
 @add.register
 def _code(part: Code, page: Page) -> None:
-    page.add("  " + clean(line).rstrip() for line in part.text.split("\n"))
+    page.add(kept_lines(part.text, page.width))
+
+
+def kept_lines(text: str, width: int) -> Iterator[str]:
+    """Yield lines that keep their places; what is longer than the page goes on in the next line."""
+    room = width - 2
+    for line in (clean(line).rstrip() for line in text.split("\n")):
+        left = line
+        while lines.cells(left) > room:
+            fits = room
+            while lines.cells(left[:fits]) > room:
+                fits -= 1
+            yield "  " + left[:fits].rstrip()
+            left = left[fits:]
+        yield f"  {left}".rstrip()
 
 
 @add.register
@@ -119,10 +126,10 @@ def _table(part: Table, page: Page) -> None:
     rows = [[_cell(cell, page) for cell in row] for row in part.rows[: part.shown]]
     if any(part.head):
         rows.insert(0, list(part.head))
-    fits = (
-        sum(max(map(lines.cells, column)) + 2 for column in zip(*rows, strict=True)) if rows else 0
-    )
-    if fits > page.width:  # a bar says nothing that its row does not say in numbers
+    columns = max(map(len, rows), default=0)
+    rows = [row + [""] * (columns - len(row)) for row in rows]
+    wide = sum(max(map(lines.cells, column)) + 2 for column in zip(*rows, strict=True))
+    if wide > page.width:  # a bar says nothing that its row does not say in numbers
         bars = {at for row in part.rows for at, cell in enumerate(row) if isinstance(cell, Bar)}
         rows = [[cell for at, cell in enumerate(row) if at not in bars] for row in rows]
     page.add(lines.table(rows, page.width))
@@ -149,7 +156,7 @@ def _groups(part: Groups, page: Page) -> None:
     for row in part.rows[: part.shown]:
         page.group(row.state, row.name, *row.facts)
         for lead, said in row.lines:
-            page.prose(said, f"      {lead}")
+            page.prose(said, f"      {clean(lead)}")
     _more(page, max(len(part.rows) - part.shown, 0) + part.left_out, part.noun)
 
 
@@ -177,22 +184,13 @@ def branches(
 @add.register
 def _plan(part: Plan, page: Page) -> None:
     page.heading(part.title)
-    for name, said in plan_rows(part):
+    for name, said in plan(part.experiment):
         page.prose(said, f"  {name + ':':<10}")
-
-
-def plan_rows(part: Plan) -> Iterable[tuple[str, str]]:
-    """Return what a plan says, as name and text, without what it leaves empty."""
-    item = part.experiment
-    rows = [("change", item.change), ("if right", item.if_right), ("if wrong", item.if_wrong)]
-    return [
-        (name, said) for name, said in [*rows, ("cost", item.cost), ("undo", item.undo)] if said
-    ]
 
 
 @add.register
 def _picture(part: Picture, page: Page) -> None:
-    page.add("  " + clean(line).rstrip() for line in part.text.split("\n"))
+    page.add(kept_lines(part.text, page.width))
 
 
 def _more(page: Page, count: int, noun: str) -> None:

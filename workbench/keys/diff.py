@@ -90,7 +90,7 @@ def _check_arguments(python: object, launch: object) -> None:
     """Raise where an argument is of no use, before anything is read."""
     if python is not None and not isinstance(python, str | os.PathLike):
         raise WorkbenchError(
-            f"python={python!r} is no interpreter",
+            f"python={python!r} is not an interpreter",
             why="it is neither text nor a path",
             next_step="Give the path of the Python that the engine is installed in.",
         )
@@ -99,7 +99,7 @@ def _check_arguments(python: object, launch: object) -> None:
         return
     if not isinstance(words, list | tuple) or not all(isinstance(w, str) for w in words):
         raise WorkbenchError(
-            f"launch={launch!r} is no command line",
+            f"launch={launch!r} is not a command line",
             why="it is neither text nor a list of texts",
             next_step='Give the launch command: "python -m sglang.launch_server --model-path ...".',
         )

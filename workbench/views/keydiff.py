@@ -59,7 +59,7 @@ def _lost(diff: KeyDiff) -> Iterator[Part]:
         return
     rename = next(iter(diff.renames), None)
     pairs = {old: (new, parameter) for old, new, parameter in rename.pairs} if rename else {}
-    yield Heading("Lost keys, and what lacks them" if lost else "Parameters that nothing fills")
+    yield Heading("Lost keys, and what needs them" if lost else "Parameters that are not filled")
     yield Groups(tuple(_lost_group(group, pairs) for group in lost))
     paired = {parameter for _, parameter in pairs.values()}
     rest = [g for g in lacking if g.text not in paired or g.status == "partial"]
@@ -80,7 +80,7 @@ def _lacks(group: ParameterGroup) -> tuple[tuple[str, str], ...]:
     if group.status != "partial":
         return ()
     more = ", …" if len(group.wanted) > 4 else ""
-    return (("", f"lacks {', '.join(group.wanted[:4])}{more}"),)
+    return (("", f"missing: {', '.join(group.wanted[:4])}{more}"),)
 
 
 def _renames(renames: tuple[Rename, ...]) -> Iterator[Part]:
@@ -203,9 +203,9 @@ def _why(group: ParameterGroup) -> str:
         return group.unused
     if group.status == "shared":
         return f"filled from {group.source}"
-    said = "nothing writes it" if group.status == "missing" else f"{group.fraction:.2%} written"
+    state = "not written" if group.status == "missing" else f"{group.fraction:.2%} written"
     lacks = ", ".join(group.wanted[:3]) + (", …" if len(group.wanted) > 3 else "")
-    return f"{said}; lacks {lacks}" if lacks else said
+    return f"{state}; {lacks} missing" if lacks else state
 
 
 def _shorten(data: dict[str, Any], limit: int) -> None:

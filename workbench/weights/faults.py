@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from workbench.core.finding import Finding
+from workbench.core.verdict import State
 from workbench.display.text import plural
 from workbench.errors import shorten
 from workbench.weights.names import is_filled_later, named
@@ -29,29 +30,45 @@ _AFTER_COPY = "Ask whether they were trained after the copy: trained apart, they
 _SMALLEST_COPY = 256  # elements; smaller tensors are equal by chance or by convention
 
 
+def bad_values(seen: Seen) -> dict[int, tuple[State, str]]:
+    """Return the tensors with values that no training leaves: not finite, or memory never written."""
+    found: dict[int, tuple[State, str]] = {
+        int(i): ("wrong", "like memory that was never written")
+        for i in np.flatnonzero(seen.counts & seen.is_memory)
+    }
+    for i in seen.having("invalid").tolist():
+        # In a server's memory nothing is filled in later.
+        if (
+            seen.kind == "checkpoint"
+            and _all_nan(seen, i)
+            and is_filled_later(seen.tensors.names[i])
+        ):
+            found[i] = ("open", "only NaN; the engine may fill it from the target")
+        else:
+            found[i] = ("wrong", "NaN, Inf or values out of range")
+    return found
+
+
 def not_finite(seen: Seen) -> list[Finding]:
     """Return findings of NaN and infinite values."""
+    bad = bad_values(seen)
     at = seen.having("invalid")
-    # In a server's memory nothing comes later.
-    waits = [
-        seen.kind == "checkpoint" and _all_nan(seen, i) and is_filled_later(seen.tensors.names[i])
-        for i in at
-    ]
-    later = np.array(waits, dtype=bool)
+    later = np.array([bad[i][0] == "open" for i in at.tolist()], dtype=bool)
     found = []
     if later.any():
         found.append(
             Finding(
                 "weights.filled_later",
                 "warning",
-                f"{title_of(seen, at[later])} holds nothing but NaN",
-                detail="speculators begins these tensors as NaN and fills them from the verifier.",
+                f"{title_of(seen, at[later])} {'holds' if later.sum() == 1 else 'hold'} only NaN",
+                detail="speculators starts these tensors as NaN and fills them from the verifier.",
                 evidence_for=lines(names_of(seen, at[later])),
                 evidence_against=(
-                    "An engine that takes the target's own embedding and head never reads them.",
+                    "An engine that uses the target's own embedding and head never reads them.",
                 ),
                 confidence="possible",
-                next_step="See in `workbench diff` whether the engine loads these or shares the target's.",
+                next_step="Run `workbench diff`: it shows whether the engine loads these or shares the "
+                "target's.",
             )
         )
     rest = at[~later]
@@ -138,8 +155,18 @@ def constants(seen: Seen) -> list[Finding]:
     ]
 
 
+def half_empty(seen: Seen) -> At:
+    """Return trained matrices with many rows or columns of zeros that padding does not explain."""
+    trained = seen.having("trained")
+    many = np.zeros(len(trained), dtype=bool)
+    for what in ("rows", "columns"):
+        many |= seen.tensors.column(f"empty_{what}")[trained] >= _MANY_EMPTY
+    at = trained[many]
+    return at[[not _PADDED.search(name) for name in names_of(seen, at)]] if len(at) else at
+
+
 def empty(seen: Seen) -> list[Finding]:
-    """Return findings of matrices that look trained and many of whose rows or columns are zeros."""
+    """Return findings of matrices that look trained but have many rows or columns of zeros."""
     found = []
     trained = seen.having("trained")
     for what in ("rows", "columns"):

@@ -20,7 +20,6 @@ import numpy as np
 from workbench.checkpoint.dequantize import LogicalWeight, logical_weights, matrix_shape
 from workbench.display.text import plural
 from workbench.errors import WorkbenchError, shorten
-from workbench.weights.columns import pair_of
 from workbench.weights.results import WeightScan
 from workbench.weights.server import BadAnswer, Server, number_of, told
 
@@ -447,10 +446,9 @@ def _judged(address: str, gathered: Gathered, whose: Sequence[str]) -> WeightSca
         with path.open("wb") as file:
             size = write_held(gathered.found, file)
         scan = scan_weights(path)
-    pairs = [pair_of(tensor.to_dict()) for tensor in scan.tensors]
     return WeightScan.build(
         address,
-        pairs,
+        scan.tensors.pairs(),
         kind="server",
         notes=(*whose, *gathered.notes()),
         bytes_read=size,

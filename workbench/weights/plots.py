@@ -15,8 +15,7 @@ from workbench.errors import WorkbenchError, clean, shorten, shown
 from workbench.weights.changes import STATES
 from workbench.weights.grid import Grid, cells, grids, scale, span
 from workbench.weights.names import Places, places
-from workbench.weights.view import MODES, VERDICTS, states, word
-from workbench.weights.view_compare import MODES as COMPARED
+from workbench.weights.picture import COMPARE_MODES, SCAN_MODES, VERDICTS, states, word
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +30,9 @@ _MOST_LABELS = 64  # rows and columns that are named
 
 def plot_scan(scan: WeightScan, kind: str) -> Figure:
     """Return layers by kinds of tensor, coloured by ``verdict``, ``std`` or ``kurtosis``."""
-    mode = next((m for m in MODES if m["key"] == ("state" if kind == "verdict" else kind)), None)
+    mode = next(
+        (m for m in SCAN_MODES if m["key"] == ("state" if kind == "verdict" else kind)), None
+    )
     if mode is None or kind == "state":
         raise WorkbenchError(
             f"there is no picture of {shown(kind)}", next_step="Give verdict, std or kurtosis."
@@ -49,7 +50,7 @@ def plot_comparison(comparison: WeightComparison) -> Figure:
     rows = comparison.changes
     state = np.array([row.state for row in rows], dtype=object)
     change = np.array([math.nan if row.change is None else row.change for row in rows])
-    mode = COMPARED[0]
+    mode = COMPARE_MODES[0]
     whole = np.ones(len(rows), dtype=bool)
     return _maps(
         places(rows.names), state, STATES, mode, {"change": change}, whole, comparison.title

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Literal
 
 Verdict = Literal["trained", "at_init", "constant", "invalid", "undecided"]
+Kind = Literal["checkpoint", "server"]
 Family = Literal[
     "", "normal", "uniform", "truncated", "orthogonal", "zeros", "ones", "constant", "memory"
 ]

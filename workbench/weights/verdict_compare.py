@@ -6,10 +6,12 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from workbench.core.finding import GRAVITY, Finding
+from workbench.core.finding import GRAVITY, Confidence, Finding
+from workbench.core.verdict import Verdict
 from workbench.display.text import plural
 from workbench.errors import shorten
 from workbench.weights.changes import Change, Changes
+from workbench.weights.coverage import compared
 from workbench.weights.names import is_weight, named
 
 _LINES = 6
@@ -23,8 +25,8 @@ Same = Sequence[tuple[str, str]]
 
 def conclude(
     changes: Changes, same: Same, is_own: bool = False
-) -> tuple[bool | None, str, tuple[Finding, ...]]:
-    """Return whether the two can be laid side by side, the sentence, and the findings.
+) -> tuple[Verdict, tuple[Finding, ...]]:
+    """Return the verdict on a comparison, and its findings.
 
     `is_own`: one side is what a server holds of the other.
     """
@@ -43,12 +45,11 @@ def conclude(
         *_same(same),
     ]
     findings.sort(key=lambda finding: GRAVITY[finding.severity])
-    ok: bool | None = True
-    if any(finding.severity == "error" for finding in findings):
-        ok = False
-    elif by_state.get("unread"):
-        ok = None
-    return ok, _summary(by_state, same), tuple(findings)
+    differ = _otherwise(by_state.get("changed", [])) if is_own else []
+    coverage = compared(changes, frozenset(row.name for row in differ))
+    state = {True: "compared", False: "wrong", None: "cannot_tell"}[coverage.ok]
+    sure: Confidence = "unknown" if coverage.ok is None else "certain"
+    return Verdict(state, _summary(by_state, same), sure, coverage), tuple(findings)
 
 
 def _summary(by_state: dict[str, list[Change]], same: Same) -> str:
@@ -144,9 +145,14 @@ def _unread(rows: Sequence[Change]) -> list[Finding]:
     ]
 
 
+def _otherwise(changed: Sequence[Change]) -> list[Change]:
+    """Return what differs by more than rounding to 16 bits."""
+    return [row for row in changed if row.change is None or row.change > _ROUNDED]
+
+
 def _held(changed: Sequence[Change]) -> list[Finding]:
     """Return findings of what an engine holds otherwise than the checkpoint that it names."""
-    other = [row for row in changed if row.change is None or row.change > _ROUNDED]
+    other = _otherwise(changed)
     rounded = len(changed) - len(other)
     found = []
     if other:

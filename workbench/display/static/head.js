@@ -79,7 +79,7 @@ function finding(item, glyphs) {
         SURE[item.confidence] && h("span", { class: "wb-tag" }, SURE[item.confidence])),
       item.detail && h("p", { class: "wb-detail" }, prose(item.detail)),
       evidence("Evidence", item.evidence_for, "for"),
-      evidence("What speaks against it", item.evidence_against, "against"),
+      evidence("Evidence against it", item.evidence_against, "against"),
       item.experiment && experiment(item.experiment),
       item.next_step && nextStep(item.next_step),
       item.place && h("p", { class: "wb-place" }, item.place),
