@@ -32,7 +32,7 @@ def measured(profile: tuple[float, ...], seed: int = 0, requests: int = REQUESTS
 
 
 def switch(name: str, fact: str = "") -> Switch:
-    return Switch(name, fact or name, f"{name} changed", lambda state: state, f"Mend {name}.")
+    return Switch(name, fact or name, f"{name} changed", lambda state: state, f"Repair {name}.")
 
 
 def tried(profile: tuple[float, ...], *names: str, confirmed: bool = True, served=BROKEN) -> Tried:

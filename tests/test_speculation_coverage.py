@@ -239,8 +239,8 @@ def test_a_switch_that_was_left_out_keeps_the_answer_open() -> None:
     cause, verdict = answered(dataclasses.replace(asked, catalogue=catalogue))
     assert verdict.ok is None
     assert cause.state == verdict.state == "cannot_tell"
-    assert verdict.missing == ("fc order: interrupted: 2 of 2 not tried",)
-    assert verdict.sentence.startswith("Cannot tell: fc order: interrupted")
+    assert verdict.missing == ("fc order: 2 of 2 not tried (interrupted)",)
+    assert verdict.sentence.startswith("Cannot tell: fc order: 2 of 2")
     assert "Nothing is lost" in verdict.sentence
 
 
@@ -256,7 +256,7 @@ def test_the_cause_is_wrong_and_what_it_is_about_too() -> None:
     assert (verdict.ok, verdict.state) == (False, "found")
     wrong = {(item.kind, item.name) for item in verdict.coverage.having("wrong")}
     assert wrong == {
-        causes_coverage.ACCEPTANCE, ("switch", "layer"), ("fault", "layer is lost"),
+        causes_coverage.ACCEPTANCE, ("change", "layer"), ("fault", "layer is lost"),
     }  # fmt: skip
     assert verdict.overturned_by
 
@@ -292,7 +292,7 @@ def test_ablations_never_contradict_their_replay(replayed_ok: bool | None) -> No
             assert verdict.ok is asked.cause.ok
         else:
             assert (verdict.ok, cause.state, cause.facts) == (None, "cannot_tell", ())
-            assert "the replay" in verdict.sentence
+            assert "the replay and its ablations disagree" in verdict.sentence
             assert verdict.coverage.count("wrong") == 0
     # The change that restored it is still named, as the nearest.
     cause, _ = answered(dataclasses.replace(accusing, replayed_ok=True))
@@ -305,7 +305,7 @@ def test_texts_that_are_refused_leave_every_switch_open() -> None:
     asked = AblationQuestion(facts, judge(facts), left="the texts are no evidence")
     _, verdict = answered(asked)
     assert (verdict.ok, verdict.state) == (None, "refused")
-    assert sum(item.kind == "switch" for item in verdict.coverage.items) == 1
+    assert sum(item.kind == "change" for item in verdict.coverage.items) == 1
 
 
 def test_a_sampled_text_is_no_fault() -> None:

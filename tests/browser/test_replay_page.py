@@ -192,7 +192,7 @@ def ablations() -> dict[str, Any]:
         "title": "x",
         "verdict": {
             "ok": False, "line": "The cause is the decoder layer.", "confidence": "likely",
-            "checked": ["24 switches"], "unchecked": ["fc order: interrupted: 2 of 2 not tried"],
+            "checked": ["24 changes"], "unchecked": ["fc order: 2 of 2 not tried (interrupted)"],
             "overturned_by": ["the repaired draft accepting as little"], "next_step": "Rename the keys.",
         },
         "facts": [],

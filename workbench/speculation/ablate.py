@@ -11,7 +11,7 @@ from workbench.speculation.causes import ENOUGH, Cause, CauseFacts, Tried, judge
 from workbench.speculation.causes_coverage import AblationQuestion, answered
 from workbench.speculation.comparable import comparable
 from workbench.speculation.lifts import Lift, Reference
-from workbench.speculation.measuring import Measured, State, measure
+from workbench.speculation.measuring import Measured, State, entropy, measure
 from workbench.speculation.static_checks import Hint, check, unchecked
 from workbench.speculation.switches import Switch, base, catalogue, turned
 from workbench.speculation.switches_weights import by_names
@@ -241,7 +241,7 @@ class _Bench:
         self.cause = judge(scene)
         cause, verdict = answered(self._question(scene))
         return Ablations.build(
-            scene, cause, verdict, start, counted=self.counted, idle=tuple(self.idle),
+            scene, cause, verdict, entropy(start), counted=self.counted, idle=tuple(self.idle),
             source=self.trial.checkpoint.source, engine=self.trial.launch.engine, notes=tuple(notes),
         )  # fmt: skip
 

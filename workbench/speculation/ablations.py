@@ -14,7 +14,6 @@ from workbench.speculation.ablations_saved import SavedAblations, SavedLift, Sav
 from workbench.speculation.causes import Cause, CauseFacts
 from workbench.speculation.expected import Expected
 from workbench.speculation.lifts import Lift, Reference
-from workbench.speculation.measuring import State, entropy
 from workbench.speculation.static_checks import Hint
 
 
@@ -73,7 +72,7 @@ class Ablations(Result):
         scene: CauseFacts,
         cause: Cause,
         verdict: Verdict,
-        start: State,
+        spread: tuple[float, float],
         *,
         counted: str,
         idle: tuple[str, ...],
@@ -81,8 +80,7 @@ class Ablations(Result):
         engine: str,
         notes: tuple[str, ...],
     ) -> Self:
-        """Put what was measured and what follows from it into a result."""
-        spread, largest = entropy(start)
+        """Put what was measured and what follows from it into a result; `spread` as `entropy` has it."""
         singles = sorted((t.lift for t in scene.singles), key=lambda lift: -lift.accept_length)
         pairs = sorted((t.lift for t in scene.pairs), key=lambda lift: -lift.accept_length)
         return cls(
@@ -94,8 +92,8 @@ class Ablations(Result):
             lifts=tuple(singles),
             pairs=tuple(pairs),
             idle=idle,
-            entropy=spread,
-            largest_entropy=largest,
+            entropy=spread[0],
+            largest_entropy=spread[1],
             distinct=scene.texts.distinct,
             cause=cause,
             verdict=verdict,

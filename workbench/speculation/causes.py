@@ -154,8 +154,8 @@ def _without_search(scene: CauseFacts) -> Cause | None:
     if scene.texts.refused:
         return Cause(
             "refused",
-            f"Cannot tell: these texts cannot be evidence: {scene.texts.refused}. In a loop a broken draft is right as "
-            "often as a good one.",
+            f"Cannot tell: these texts cannot be evidence: {scene.texts.refused}. In a loop a broken "
+            "draft is right as often as a good one.",
             missing="answers that do not repeat themselves",
             next_step="Record other prompts, or longer ones, at temperature 0.",
         )  # fmt: skip
@@ -178,13 +178,12 @@ def _without_search(scene: CauseFacts) -> Cause | None:
         best = max(scene.singles, key=lambda t: t.measured.accept_length, default=None)
         nearest = best.lift.name if best else ""
         most = (
-            f" The best change is {best.lift.words}: {best.lift.accept_length:.2f}."
-            if best
-            else ""
+            f" The best change is {best.lift.words}: {best.lift.accept_length:.2f}." if best else ""
         )
         return Cause(
             "no_expectation",
-            f"Cannot tell: as served {served:.2f} tokens are accepted a round, and what to expect is not known.{most}",
+            f"Cannot tell: as served {served:.2f} tokens are accepted a round, and what to expect is not "
+            f"known.{most}",
             nearest=nearest,
             missing="the expected acceptance: the trainer's metrics, or a healthy run",
             next_step="Give expected= (the trainer's full_acc_k, a healthy run, or a number).",
@@ -269,7 +268,9 @@ def _pair(scene: CauseFacts) -> Cause | None:
             added = first.measured.accept_length - single.measured.accept_length
             same = len(single.measured.rounds) == len(first.measured.rounds)
             if same and (added < _NEEDED * loss or not clear(first.measured, single.measured)):
-                return _cannot_tell(scene, "a second change adds too little to be distinguished from chance")
+                return _cannot_tell(
+                    scene, "a second change adds too little to be distinguished from chance"
+                )
     if others and _rivals(first, others[0]):
         return _cannot_tell(
             scene,

@@ -63,30 +63,45 @@ class AblationQuestion:
     def contradicted(self) -> str:
         """How the replay's verdict contradicts the cause, "" where it does not."""
         if self.replayed_ok is False and self.cause.ok is True:
-            return "it names a cause of low acceptance"
+            return "acceptance is low, and its cause is known"
         if self.replayed_ok is True and self.cause.ok is False:
-            return "acceptance is as expected by its count"
+            return "acceptance is as expected"
         return ""
 
 
 def answered(question: AblationQuestion) -> tuple[Cause, Verdict]:
     """Return the cause and the verdict; a cause that the coverage does not support is no cause."""
     coverage, cause = covered(question), question.cause
-    if coverage.ok is not cause.ok:
+    if question.contradicted:
+        cause = _unsupported(cause, _disagreeing(question))
+        cause = dataclasses.replace(cause, next_step="Replay more prompts, and ablate again.")
+    elif coverage.ok is not cause.ok:
         missing = next(coverage.having("open", essential=True))
-        open_item = f"{missing.name}: {missing.how}"
-        cause = dataclasses.replace(
-            cause,
-            state="cannot_tell",
-            sentence=f"Cannot tell: {open_item}. As far as is known: {cause.sentence}",
-            facts=(),
-            switches=(),
-            confidence="unknown",
-            nearest=cause.nearest or " + ".join(cause.switches),
-            missing=cause.missing or open_item,
-        )
+        known = f"As far as is known: {cause.sentence}"
+        cause = _unsupported(cause, f"Cannot tell: {missing.name}: {missing.how}. {known}")
     doubts = (_OVERTURNED[cause.state],) if cause.state in _OVERTURNED else ()
     return cause, Verdict(cause.state, cause.sentence, cause.confidence, coverage, doubts)
+
+
+def _unsupported(cause: Cause, sentence: str) -> Cause:
+    """Return that nobody can tell; what would have been the cause is the nearest."""
+    return dataclasses.replace(
+        cause,
+        state="cannot_tell",
+        sentence=sentence,
+        facts=(),
+        switches=(),
+        confidence="unknown",
+        nearest=cause.nearest or " + ".join(cause.switches),
+    )
+
+
+def _disagreeing(question: AblationQuestion) -> str:
+    by_ablations = question.cause.sentence
+    return (
+        f"Cannot tell: the replay and its ablations disagree. By the replay {question.contradicted}. By the "
+        f"ablations: {by_ablations[:1].lower()}{by_ablations[1:]}"
+    )
 
 
 def covered(question: AblationQuestion, checks: Sequence[Check] | None = None) -> Coverage:
@@ -106,9 +121,9 @@ def items(question: AblationQuestion) -> Iterator[Item]:
         yield Item(*REPLAY)
     for fact, names in question.catalogue.items():
         essential = fact not in question.beyond
-        yield Item("switch", fact, count=len(names), essential=essential)
+        yield Item("change", fact, count=len(names), essential=essential)
     if not question.catalogue:
-        yield Item("switch", _ALL)
+        yield Item("change", _ALL)
     yield Item(*STATIC, essential=question.facts.agreement is None)
     for hint in question.facts.hints:
         if hint.finding.changes_output:
@@ -138,12 +153,12 @@ def acceptance(question: AblationQuestion) -> Iterator[Settled]:
     cause = question.cause
     if cause.ok is False and not question.contradicted:
         yield Settled(*ACCEPTANCE, "wrong", f"lost by the {' and the '.join(cause.facts)}")
-    elif cause.ok:
+    elif cause.ok and not question.contradicted:
         expected = question.facts.reference.expected
         wanted = f"{expected.accept_length:.2f} expected" if expected else cause.state
         yield Settled(*ACCEPTANCE, "ok", wanted)
     else:
-        why = question.contradicted and f"the replay contradicts it: {question.contradicted}"
+        why = question.contradicted and "the replay and its ablations disagree"
         yield Settled(*ACCEPTANCE, "open", why or cause.missing or "what lowers it is not known")
 
 
@@ -172,16 +187,16 @@ def switches(question: AblationQuestion) -> Iterator[Settled]:
         rest = [name for name in names if name not in done]
         if question.cause.ok is False and fact in question.cause.facts:
             state: State = "open" if question.contradicted else "wrong"
-            yield Settled("switch", fact, state, "changing it brings acceptance back")
+            yield Settled("change", fact, state, "changing it brings acceptance back")
         elif fact in question.beyond:
-            yield Settled("switch", fact, "open", question.beyond[fact])
+            yield Settled("change", fact, "open", question.beyond[fact])
         elif rest:
             why = question.left or "left out"
-            yield Settled("switch", fact, "open", f"{why}: {len(rest)} of {len(names)} not tried")
+            yield Settled("change", fact, "open", f"{len(rest)} of {len(names)} not tried ({why})")
         else:
-            yield Settled("switch", fact, "ok", "each was tried, or changes nothing here")
+            yield Settled("change", fact, "ok", "each was tried, or changes nothing here")
     if not question.catalogue:
-        yield Settled("switch", _ALL, "open", question.left or "left out")
+        yield Settled("change", _ALL, "open", question.left or "left out")
 
 
 def faults(question: AblationQuestion) -> Iterator[Settled]:

@@ -35,9 +35,7 @@ def fitting(
         said = f"{expected.source}, its first {steps} of {known} positions"
         return dataclasses.replace(
             expected, accept_length=1.0 + sum(first), per_position=first, source=said
-        ), (
-            f"only the first {steps} of {known} expected positions count: a round has no more",
-        )
+        ), (f"only the first {steps} of {known} expected positions count: a round has no more",)
     if expected.accept_length > steps + 1 + 1e-6:
         raise WorkbenchError(
             f"an acceptance length of {expected.accept_length:.2f} cannot be expected",

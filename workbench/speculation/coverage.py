@@ -179,7 +179,9 @@ def acceptance(evidence: ReplayEvidence) -> Iterator[Settled]:
     proof = evidence.proof
     if evidence.proved and proof is not None:
         with_it = "" if proof.length is None else f"; with {proof.words} it is {proof.length:.2f}"
-        yield Settled(*ACCEPTANCE, "wrong", f"the acceptance length is {counts.length:.2f}{with_it}")
+        yield Settled(
+            *ACCEPTANCE, "wrong", f"the acceptance length is {counts.length:.2f}{with_it}"
+        )
     elif expected is None:
         how = "there is nothing to compare with (expected=: a number, the trainer's metrics, a run)"
         yield Settled(*ACCEPTANCE, "open", how)

@@ -37,7 +37,11 @@ def compare_with_engine(trial: Trial, facts: Facts) -> Iterator[Finding]:
     if held:
         found = compare_draft(list(hook_calls(held)), trial.draft, trial.driving, trial.trace)
         name = "first logits of the draft"
-        yield _difference_finding(name, found) if found else _unused("what hooks recorded", [_NO_CALL])
+        yield (
+            _difference_finding(name, found)
+            if found
+            else _unused("what hooks recorded", [_NO_CALL])
+        )
 
 
 def _features(trial: Trial, recorded: Sequence[Recorded]) -> Iterator[Finding]:

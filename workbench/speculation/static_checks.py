@@ -255,9 +255,7 @@ def _rotary(theta: object) -> Finding:
 
 
 def _absent(name: str, engine: str) -> Finding:
-    instead = (
-        "the engine computes with uninitialised memory" if engine else "replayed with zeros"
-    )
+    instead = "the engine computes with uninitialised memory" if engine else "replayed with zeros"
     return Finding(
         code="tensor-absent",
         severity="error",
