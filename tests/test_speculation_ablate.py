@@ -260,14 +260,14 @@ def test_the_trainer_promises_in_lines(tmp_path):
 def test_metrics_that_promise_nothing(tmp_path, content):
     path = tmp_path / "metrics.json"
     path.write_text(content)
-    with pytest.raises(WorkbenchError, match="holds no acceptance"):
+    with pytest.raises(WorkbenchError, match="does not hold an acceptance"):
         Expected.of_training(path, 4)
 
 
 def test_an_expectation_by_hand():
     assert Expected.given(2.4).accept_length == 2.4
     for nothing in (1.0, 0.2, float("nan")):
-        with pytest.raises(WorkbenchError, match="says nothing"):
+        with pytest.raises(WorkbenchError, match="is not above 1"):
             Expected.given(nothing)
 
 

@@ -72,11 +72,14 @@ def test_metrics_and_healthy_runs_are_expected(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        *[(bad, "says nothing") for bad in (True, "", [2.0], b"2.4", 1.0, -2, "nan", "inf", 1e9)],
+        *[
+            (bad, "is not (above 1|an expected)")
+            for bad in (True, "", [2.0], b"2.4", 1.0, -2, "nan", "inf", 1e9)
+        ],
         *[(bad, "cannot read") for bad in ("no-such", "٢.٤", "a\0b", os.devnull)],
         (str(DRAFT), "holds no recorded run"),
-        ({"full_acc_0": "x"}, "no acceptance that a trainer measured"),
-        ({"full_acc_٠": 0.5}, "no acceptance that a trainer measured"),
+        ({"full_acc_0": "x"}, "not hold an acceptance that a trainer measured"),
+        ({"full_acc_٠": 0.5}, "not hold an acceptance that a trainer measured"),
         ("~nobody-of-this-name/x", "there is no"),
     ],
 )

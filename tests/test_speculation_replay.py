@@ -46,7 +46,7 @@ def test_the_incident_is_wrong_and_its_cause_known(broken: Replay) -> None:
     assert {"key-dropped", "unwritten-memory"} <= codes(broken)
     assert set(broken.fills) == {"zero", "random", "nan"}
     assert all(value < 1.2 for value in broken.fills.values())
-    assert "No draft token was accepted by sglang 0.5.11" in broken.summary
+    assert "sglang 0.5.11 accepts no draft token" in broken.summary
     assert float(broken.accept_rate("sglang==0.5.10", observed=True)) == pytest.approx(0.2)
     assert "as the evidence was launched: sglang==0.5.11" in broken.notes[0]
 
@@ -67,7 +67,7 @@ def test_without_an_expectation_nobody_is_praised() -> None:
         TARGET, DRAFT, evidence=RUNS / "sglang-0.5.14/speculators", requests=3
     )
     assert replay.ok is None
-    assert "there is no expectation" in replay.summary
+    assert "there is no expected acceptance length" in replay.summary
 
 
 def test_a_draft_launched_as_eagle_is_named() -> None:
@@ -95,7 +95,7 @@ def test_a_healthy_run_may_be_the_expectation() -> None:
 
 def test_a_run_that_accepts_nothing_is_no_expectation() -> None:
     run_of = RUNS / "sglang-0.5.11/incident"
-    with pytest.raises(WorkbenchError, match="is no healthy run"):
+    with pytest.raises(WorkbenchError, match="is not a healthy run"):
         workbench.replay(TARGET, DRAFT, evidence=run_of, expected=run_of, requests=2)
 
 
@@ -151,7 +151,9 @@ def test_features_of_other_layers_are_told_apart() -> None:
     trial = Trial.of_run(facts.run, TARGET, open_checkpoint(DRAFT))
     other = trial.replaced(driving=trial.driving.replaced(aux=(2, 7, 9)))
     titles = [f.title for f in compare_with_engine(other, facts)]
-    assert titles[0] == "The features of the target, as recorded and as replayed, part at layer 7"
+    assert (
+        titles[0] == "The features of the target, as recorded and as replayed, differ from layer 7"
+    )
 
 
 def test_captured_memory_goes_before_the_file() -> None:
@@ -162,7 +164,7 @@ def test_captured_memory_goes_before_the_file() -> None:
     assert replay.agreement is not None
     assert replay.agreement.same_count == replay.agreement.rounds == 69
     assert "no-numbers" in codes(replay)
-    assert "the draft's own logits are no numbers" in replay.show(0)
+    assert "the draft's own logits are NaN" in replay.show(0)
 
 
 def test_prompts_may_be_ids_text_or_a_file(tmp_path: Path) -> None:
@@ -233,13 +235,13 @@ def test_a_log_alone_says_what_it_can() -> None:
         ({"prompts": [[1, 2]], "evidence": RUNS}, "prompts and evidence were both given"),
         ({"prompts": [[1, 2]], "temperature": -1.0}, "temperature"),
         ({"prompts": []}, "there are no prompts"),
-        ({"prompts": [[]]}, "is no prompt"),
-        ({"prompts": [[1, "a"]]}, "is no prompt"),
-        ({"prompts": [[-1]]}, "is no prompt"),
+        ({"prompts": [[]]}, "is not a prompt"),
+        ({"prompts": [[1, "a"]]}, "is not a prompt"),
+        ({"prompts": [[-1]]}, "is not a prompt"),
         ({"prompts": "no-such.jsonl"}, "cannot read the prompts"),
         ({"prompts": [[1, 2, 3]], "new_tokens": 1}, "an answer of 1 tokens has no round"),
-        ({"prompts": [[1, 2]], "new_tokens": 10**9}, "has no round, or too many"),
-        ({"prompts": [[1, 2]], "new_tokens": 6.5}, "has no round, or too many"),
+        ({"prompts": [[1, 2]], "new_tokens": 10**9}, "has no rounds, or too many"),
+        ({"prompts": [[1, 2]], "new_tokens": 6.5}, "has no rounds, or too many"),
         ({"prompts": [[1, 2]], "steps": 0}, "drafts nothing"),
         ({"prompts": [[1, 2]], "steps": 10**9}, "drafts nothing"),
         ({"prompts": [[1, 2]], "steps": 2.5}, "drafts nothing"),
@@ -252,11 +254,11 @@ def test_a_log_alone_says_what_it_can() -> None:
             {"prompts": [[1, 2]], "topk": 2, "draft_tokens": 10_000},
             "with the root it has 2 to 11 nodes",
         ),
-        ({"prompts": [[1, 2]], "requests": 1.5}, "1.5 requests are none"),
+        ({"prompts": [[1, 2]], "requests": 1.5}, "1.5 is not a number of requests"),
         ({"prompts": [[1, 2]], "engine": "nothing==1"}, "nothing"),
-        ({"prompts": [[1, 2]], "expected": 0.5}, "says nothing"),
+        ({"prompts": [[1, 2]], "expected": 0.5}, "is not above 1"),
         ({"evidence": "no-such-folder"}, "there is no evidence at"),
-        ({"prompts": [[1, 2]], "requests": 0}, "0 requests are none"),
+        ({"prompts": [[1, 2]], "requests": 0}, "0 is not a number of requests"),
         ({"evidence": RUNS / "sglang-0.5.14"}, "no evidence that is known"),
     ],
 )
@@ -271,7 +273,7 @@ def test_prompts_past_the_targets_vocabulary_are_refused() -> None:
 
 
 def test_a_checkpoint_that_is_no_draft_is_refused() -> None:
-    with pytest.raises(WorkbenchError, match="is no EAGLE-3 draft"):
+    with pytest.raises(WorkbenchError, match="is not an EAGLE-3 draft"):
         workbench.replay(TARGET, TARGET, [[1, 2, 3]])
 
 
@@ -340,7 +342,7 @@ def test_the_command_prints_and_exits_by_the_verdict(tmp_path: Path) -> None:
     log = ("--evidence", str(RUNS / "sglang-0.5.10/incident/server.log"))
     code, text = run(*PAIR, *log, "--engine", "sglang==0.5.10")
     assert code == 1
-    assert "No draft token was accepted" in text
+    assert "accepts no draft token" in text
     code, text = run(*PAIR, *log, "--json")
     assert code == 3
     assert json.loads(text)["schema"] == "workbench.replay/1"

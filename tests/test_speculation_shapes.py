@@ -129,7 +129,7 @@ def test_rotary_numbers_are_bounded(table: dict[str, Any]) -> None:
         rope_of({"rope_parameters": table}, 64)
     assert caught.value.why
     assert rope_of({"rope_parameters": {"rope_theta": 1.0}}, 64).inverse == (1.0,) * 32
-    with pytest.raises(WorkbenchError, match="an object is wanted"):
+    with pytest.raises(WorkbenchError, match="must be an object"):
         rope_of({"rope_scaling": [1]}, 64)
 
 
@@ -254,7 +254,7 @@ def test_a_width_that_is_not_the_targets_is_refused(tmp_path: Path) -> None:
         lambda t: [t.pop(f"{LAYER}mlp.{part}_proj.weight") for part in ("gate", "up", "down")],
         intermediate_size=None,
     )
-    with pytest.raises(WorkbenchError, match="feed-forward part is cannot be told"):
+    with pytest.raises(WorkbenchError, match="feed-forward part is not known"):
         loaded(empty)
 
 

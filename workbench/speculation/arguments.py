@@ -58,7 +58,7 @@ def check_sizes(steps: Any, topk: Any, draft_tokens: Any, requests: Any, new_tok
     check_shape(steps, topk, draft_tokens)
     if requests is not None and (not is_whole(requests) or requests < 1):
         raise WorkbenchError(
-            f"{shown(requests)} requests are not a number of requests",
+            f"{shown(requests)} is not a number of requests",
             next_step="Give a whole number, 1 or more; or None for all.",
         )
     if not is_whole(new_tokens) or not 2 <= new_tokens <= _MOST_TOKENS:

@@ -58,7 +58,7 @@ class ReplayEvidence:
     counts
         What was accepted and what is expected.
     filled
-        Weights that hold no known values.
+        Weights that have no known values.
     static
         What was known before the replay.
     unchecked

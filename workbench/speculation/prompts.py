@@ -96,7 +96,7 @@ def prompts_of(prompts: Any, words: Words) -> list[list[int]]:
     if not isinstance(prompts, Sequence) or not len(prompts):
         raise WorkbenchError(
             "there are no prompts",
-            why=f"given was {shown(prompts, 60)}",
+            why=f"the argument is {shown(prompts, 60)}",
             next_step="Give a list of texts or of token ids, or a .jsonl or .txt file.",
         )
     if len(prompts) > _MOST_PROMPTS:

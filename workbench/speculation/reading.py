@@ -47,7 +47,7 @@ def read_facts(place: str | os.PathLike[str]) -> Facts:
     """
     if not isinstance(place, str | os.PathLike) or not os.fspath(place):
         raise WorkbenchError(
-            f"{shown(place)} is no place of evidence",
+            f"{shown(place)} is not a place of evidence",
             next_step="Give the path of a folder or of a file.",
         )
     path = place_of(place)
@@ -71,7 +71,7 @@ def read_facts(place: str | os.PathLike[str]) -> Facts:
 
 def _unknown(path: Path, why: str = "") -> WorkbenchError:
     return WorkbenchError(
-        f"{path} holds no evidence that is known",
+        f"{path} holds no known evidence",
         why=why or "neither requests, hidden states, dumps, per-request metrics nor a log is in it",
         next_step="Give a recorded run, hs_*.safetensors, answers as JSON lines, or a server's log.",
     )
