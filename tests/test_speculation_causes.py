@@ -89,7 +89,7 @@ def test_two_changes_that_restore_as_much_are_not_told_apart():
     assert verdict.state == "cannot_tell"
     assert verdict.ok is None
     assert not verdict.facts
-    assert "do not tell the two apart" in verdict.sentence
+    assert "cannot distinguish the two" in verdict.sentence
 
 
 def test_two_switches_of_one_fact_are_one_cause():

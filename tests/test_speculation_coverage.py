@@ -274,12 +274,18 @@ def test_a_static_fault_is_settled_by_undoing_it(share: float, state: str, ok: b
     assert (item.state, found.ok) == (state, ok)
 
 
-def test_a_static_fault_that_nothing_undid_keeps_the_answer_open() -> None:
-    facts = scene(tried(HEALTHY, "layer", served=HEALTHY), served=HEALTHY, hints=[hint("order")])
-    cause, verdict = answered(question(facts))
-    assert verdict.ok is None
-    assert "order is lost: none of the changes undoes it" in verdict.sentence
-    assert cause.confidence == "unknown"
+@pytest.mark.parametrize(
+    ("served", "state", "how"),
+    [(HEALTHY, "ok", "as expected with it"), (BROKEN, "open", "none of the changes undoes it")],
+)
+def test_a_static_fault_that_nothing_undid_is_settled_by_acceptance(
+    served: tuple[float, ...], state: str, how: str
+) -> None:
+    facts = scene(tried(served, "layer", served=served), served=served, hints=[hint("order")])
+    _, verdict = answered(question(facts))
+    (item,) = (item for item in verdict.coverage.items if item.kind == "fault")
+    assert (item.state, verdict.ok) == (state, True if state == "ok" else None)
+    assert how in item.how
 
 
 @pytest.mark.parametrize("replayed_ok", [True, None, False])

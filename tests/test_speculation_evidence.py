@@ -269,7 +269,7 @@ def test_a_new_prompt_in_a_dump_is_another_text(tmp_path: Path) -> None:
 
 def test_a_dump_of_a_batch_is_not_taken_apart(tmp_path: Path) -> None:
     dump(tmp_path, 0, [1, 2], 0, **{"model.forward_batch_info.seq_lens": torch.tensor([1, 1])})
-    with pytest.raises(WorkbenchError, match="holds no evidence"):
+    with pytest.raises(WorkbenchError, match="holds no known evidence"):
         read_facts(tmp_path)
 
 

@@ -105,8 +105,8 @@ FULL = ["--speculative-algorithm", "EAGLE3", "--speculative-num-steps", "4", "--
             ["--speculative-num-steps", "many"],
             "--speculative-num-steps 'many' is not a number: 3 is taken",
         ),
-        (["--speculative-num-steps", "٤"], "is no number"),
-        (["--speculative-num-steps", "²"], "is no number"),
+        (["--speculative-num-steps", "٤"], "is not a number"),
+        (["--speculative-num-steps", "²"], "is not a number"),
         (["--speculative-algorithm", "NEXTN"], "launched as NEXTN, which SGLang runs as EAGLE"),
         (["--dtype", "int4"], "--dtype 'int4' is not known: computed in float32"),
     ],
@@ -366,7 +366,7 @@ def test_layers_of_different_widths_are_no_text(tmp_path: Path) -> None:
 def test_numbers_of_other_scripts_and_out_of_reach_are_none(tmp_path: Path) -> None:
     log = tmp_path / "server.log"
     log.write_text("accept len: ٣.٠٠, accept rate: ٠.٢\n")
-    with pytest.raises(WorkbenchError, match="holds no evidence"):
+    with pytest.raises(WorkbenchError, match="holds no known evidence"):
         read_facts(log)
     log.write_text("accept len: 9000.00, accept rate: 0.20\naccept len: 2.00, accept rate: 0.20\n")
     facts = read_facts(log)
@@ -402,7 +402,7 @@ def test_steps_and_chunks_that_are_none_are_told(tmp_path: Path) -> None:
 def test_a_pipe_is_no_evidence(name: str, tmp_path: Path) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     os.mkfifo(tmp_path / name)
-    with pytest.raises(WorkbenchError, match="holds no evidence"):
+    with pytest.raises(WorkbenchError, match="holds no known evidence"):
         read_facts(tmp_path)
     with pytest.raises(WorkbenchError):
         read_facts(tmp_path / name)

@@ -216,6 +216,8 @@ def _settled(hint: Hint, question: AblationQuestion) -> Settled:
         grave = hint.finding.severity == "error" and not question.contradicted
         return Settled(kind, title, "wrong" if grave else "open", "undone, acceptance comes back")
     tried = [t for t in question.facts.singles if t.facts == {hint.fact} and t.confirmed]
+    if not tried and cause.ok:
+        return Settled(kind, title, "ok", "acceptance is as expected with it")
     if not tried:
         return Settled(kind, title, "open", "none of the changes undoes it")
     best = max(tried, key=lambda one: one.measured.accept_length)

@@ -339,7 +339,7 @@ def _contradictions(
         if said and said != held:
             notes.append(
                 f"the config says {name} is {said:,}, and the file holds {held:,}: replayed with the file's; "
-                "an engine would go by the config"
+                "an engine uses the config's"
             )
     said, layers = config.whole("num_hidden_layers", 1), held_layers(checkpoint.names)
     if layers > said:
