@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 import workbench
 from workbench.cli import app
+from workbench.core.verdict import Verdict, unrecorded
 from workbench.errors import WorkbenchError
 from workbench.speculation.result import Replay
 
@@ -60,6 +62,33 @@ def test_the_healthy_run_is_right_and_replayed_faithfully(healthy: Replay) -> No
     histogram = json.loads((INCIDENT / "expected.json").read_text())["runs"]
     whole = histogram["sglang-0.5.14/speculators"]["accept_length"]
     assert healthy.observed_length == pytest.approx(whole, abs=0.25)
+
+
+@pytest.mark.parametrize("ok", [True, False])
+def test_ablations_never_contradict_their_replay(healthy: Replay, ok: bool) -> None:
+    """The ablations of a healthy run clear it, unless the replay that they belong to does not."""
+    verdict = Verdict("x", "x", coverage=unrecorded(ok, "the answer of the replay"))
+    found = dataclasses.replace(healthy, verdict=verdict).ablate(pairs=False, requests=8)
+    assert found.ok is (True if ok else None)
+    assert ("disagree" in found.summary) is not ok
+    kinds = {item.kind for item in found.verdict.coverage.items}
+    assert {"change", "acceptance", "recorded run", "verdict of the replay"} <= kinds
+
+
+def test_every_item_of_a_healthy_run_is_settled(healthy: Replay) -> None:
+    items = healthy.verdict.coverage.items
+    assert {item.state for item in items} == {"ok"}
+    assert {item.kind for item in items} >= {"acceptance", "recorded round", "static check"}
+    assert sum(item.count for item in items if item.kind == "recorded round") == healthy.total
+
+
+def test_the_fault_that_was_undone_is_wrong_and_nothing_else(broken: Replay) -> None:
+    items = broken.verdict.coverage.having("wrong")
+    assert [(item.kind, item.name) for item in items] == [
+        ("acceptance", "acceptance compared with the expected acceptance"),
+        ("fault", "sglang 0.5.11 drops 10 keys of the decoder layer"),
+    ]
+    assert broken.verdict.state == "cause_known"
 
 
 def test_without_an_expectation_nobody_is_praised() -> None:
@@ -259,7 +288,7 @@ def test_a_log_alone_says_what_it_can() -> None:
         ({"prompts": [[1, 2]], "expected": 0.5}, "is not above 1"),
         ({"evidence": "no-such-folder"}, "there is no evidence at"),
         ({"prompts": [[1, 2]], "requests": 0}, "0 is not a number of requests"),
-        ({"evidence": RUNS / "sglang-0.5.14"}, "no evidence that is known"),
+        ({"evidence": RUNS / "sglang-0.5.14"}, "holds no known evidence"),
     ],
 )
 def test_what_is_of_no_use_is_refused(arguments: dict[str, Any], message: str) -> None:

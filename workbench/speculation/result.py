@@ -179,9 +179,10 @@ class Replay(Result):
 
     def show(self, row: int = 0, width: int | None = None) -> str:
         """Return one round as text: the text so far, the tree, the target's choices, why it stopped."""
-        from workbench.views.replay import round_text
+        from workbench.core import render
 
-        return round_text(self, row, width)
+        text: str = render._layout(self).round_text(self, row, width)
+        return text
 
     def next_rejection(self, row: int = -1) -> int | None:
         """Return the next round after `row` that rejects a draft, None if there is none."""
