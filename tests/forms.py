@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from workbench.core.finding import SURE
 from workbench.core.result import Result
 from workbench.display.static_html import static
 from workbench.display.terminal import lower
-from workbench.display.text import SURE, cells
+from workbench.display.text import cells
 from workbench.views.parts import head
 
 GOLDEN = Path(__file__).parent / "golden" / "forms"
@@ -54,7 +55,7 @@ def forms_of(result: Result) -> dict[str, str]:
 def check_doubts(result: Result) -> None:
     """Check that the doubts of a verdict, and how sure each finding is, are in every form."""
     verdict, document = result.verdict, result.document()
-    doubts = [*verdict.missing[:12], *verdict.overturned_by, SURE[verdict.confidence]]
+    doubts = [*verdict.missing[:12], *verdict.overturned_by, document.answer.sure]
     doubts += [SURE[finding.confidence] for finding in document.findings]
     for kind, text in words_of(result).items():
         for doubt in doubts:

@@ -104,7 +104,7 @@ def test_only_a_release_that_exists_is_answered_for_sure(
 
 @pytest.mark.parametrize("text", ["sglang==", "sglang>=0.5", "sglang 0.5.9", "vllm="])
 def test_half_an_engine_is_told_how_to_write_it(text: str) -> None:
-    with pytest.raises(workbench.WorkbenchError, match="names no version") as caught:
+    with pytest.raises(workbench.WorkbenchError, match="does not name a version") as caught:
         diff("specforge", text)
     assert "==" in caught.value.next_step
 

@@ -77,7 +77,7 @@ def test_the_change_is_the_norm_of_the_difference(
     assert row.moved == 2 * 64 / (96 * 64)
     assert row.compared == 96 * 64
     [unmoved] = [f for f in result.findings if f.code == "weights.unmoved"]
-    assert unmoved.title.startswith("2 matrices did not move at all, while 1 tensor did")
+    assert unmoved.title.startswith("2 matrices did not change at all, while 1 tensor did")
     assert result.ok is True
 
 

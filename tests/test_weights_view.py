@@ -240,7 +240,7 @@ def test_laws_have_the_moments_they_are_drawn_with(family: str) -> None:
 
 def test_pictures_that_cannot_be_drawn_say_why() -> None:
     for call, why in (
-        (lambda: target().plot("shape"), "no picture of 'shape'"),  # type: ignore[arg-type]
+        (lambda: target().plot("shape"), "not a picture of 'shape'"),  # type: ignore[arg-type]
         (lambda: target().plot_tensor("nothing"), "no tensor 'nothing'"),
         (lambda: WeightScan.build("x", []).plot(), "nothing to draw"),
         (

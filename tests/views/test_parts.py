@@ -48,7 +48,7 @@ FINDING = Finding(
 SAMPLES: dict[type, tuple[Part, tuple[str, ...]]] = {
     Answer: (
         Answer(
-            None, "It may load", "possible", ("16 keys",), ("rank TP1: not seen",),
+            None, "It may load", "possible, not proved", ("16 keys",), ("rank TP1: not seen",),
             ("the real loader doing otherwise",), "run the real loader",
         ),
         (
@@ -150,7 +150,7 @@ def hostile() -> Document:
         Plan(Experiment(HOSTILE, HOSTILE, HOSTILE), HOSTILE),
         Picture(b"png", HOSTILE, HOSTILE),
     )
-    answer = Answer(None, HOSTILE, "possible", (HOSTILE,), (HOSTILE,), (HOSTILE,), HOSTILE)
+    answer = Answer(None, HOSTILE, HOSTILE, (HOSTILE,), (HOSTILE,), (HOSTILE,), HOSTILE)
     return Document("workbench.keydiff/1", HOSTILE, answer, Facts(((HOSTILE, HOSTILE),)), body)
 
 

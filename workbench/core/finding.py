@@ -8,6 +8,14 @@ from typing import Any, Literal
 Severity = Literal["error", "warning", "note"]
 Confidence = Literal["certain", "likely", "possible", "unknown"]
 
+SURE: dict[Confidence, str] = {
+    "certain": "",
+    "likely": "likely, not certain",
+    "possible": "possible, not proved",
+    "unknown": "how sure is not known",
+}
+"""How sure a verdict or a finding is, in words; nothing where it is certain."""
+
 # The order in which findings are listed.
 GRAVITY: dict[Severity, int] = {"error": 0, "warning": 1, "note": 2}
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import re
 
-from workbench.core.finding import Finding
+from workbench.core.finding import SURE, Finding
 from workbench.display.palette import tone, verdict_state
 from workbench.display.terminal import bar, branches
-from workbench.display.text import SURE, middle, plan, plural
+from workbench.display.text import middle, plan, plural
 from workbench.errors import clean
 from workbench.views.parts import (
     Answer,
@@ -67,8 +67,8 @@ def lower_part(part: Part) -> str:
 @lower_part.register
 def _answer(part: Answer) -> str:
     lines = [f"**{tone(verdict_state(part.ok)).glyph} {escape(part.sentence)}**", ""]
-    if SURE[part.confidence]:
-        lines.append(f"- confidence: {SURE[part.confidence]}")
+    if part.sure:
+        lines.append(f"- confidence: {escape(part.sure)}")
     if part.next_step:
         lines.append(f"- next: {escape(part.next_step)}")
     if part.checked:

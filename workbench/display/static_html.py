@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import functools
 
-from workbench.core.finding import Experiment, Finding
+from workbench.core.finding import SURE, Experiment, Finding
 from workbench.core.result import Result
 from workbench.display.html import base64_png, code_lines, escape, prose, sign
 from workbench.display.palette import verdict_state
 from workbench.display.terminal import bar, branches
-from workbench.display.text import SURE, middle, plan, plural
+from workbench.display.text import middle, plan, plural
 from workbench.errors import clean
 from workbench.views.parts import (
     Answer,
@@ -63,7 +63,7 @@ def lower_part(part: Part) -> str:
 @lower_part.register
 def _answer(part: Answer) -> str:
     line = f"{sign(verdict_state(part.ok))} {prose(part.sentence)}"
-    said = [("Confidence", SURE[part.confidence])] if SURE[part.confidence] else []
+    said = [("Confidence", part.sure)] if part.sure else []
     if part.next_step:
         said.append(("Next", part.next_step))
     if part.checked:

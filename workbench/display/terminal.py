@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 
 from workbench.display import text as lines
-from workbench.display.text import SURE, Page, plan, plural
+from workbench.display.text import Page, plan, plural
 from workbench.errors import clean
 from workbench.views.parts import (
     Answer,
@@ -63,8 +63,8 @@ def add(part: Part, page: Page) -> None:
 @add.register
 def _answer(part: Answer, page: Page) -> None:
     page.verdict(part.ok, part.sentence)
-    if SURE[part.confidence]:
-        page.prose(SURE[part.confidence], "  confidence: ")
+    if part.sure:
+        page.prose(part.sure, "  confidence: ")
     if part.next_step:
         page.prose(part.next_step, "  next: ")
     if part.checked:

@@ -14,24 +14,18 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import IO, TYPE_CHECKING
 
+from workbench.core.finding import SURE
 from workbench.display.palette import tone, verdict_state
 from workbench.errors import clean
 
 if TYPE_CHECKING:
-    from workbench.core.finding import Confidence, Experiment, Finding
+    from workbench.core.finding import Experiment, Finding
 
 WIDTH = 80
 LONGEST = 120  # longer lines are hard to read, however wide the terminal is
 SHORTEST = 40
 LONGEST_NAME = 400  # no model has one; a file from somebody else may
 DOTS = "…"
-SURE: dict[Confidence, str] = {
-    "certain": "",
-    "likely": "likely, not certain",
-    "possible": "possible, not proved",
-    "unknown": "how sure is not known",
-}
-"""How sure a verdict or a finding is, in words; nothing where it is certain."""
 
 
 def columns(width: int | None = None, stream: IO[str] | None = None) -> int:

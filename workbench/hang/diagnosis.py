@@ -188,11 +188,14 @@ class HangDiagnosis(Result):
 
         return payload(self, limit)
 
-    def to_speedscope(self, path: str | os.PathLike[str]) -> Path:
-        """Write the merged stacks as a file for https://www.speedscope.app, a profile a snapshot."""
+    def to_speedscope(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
+        """Write the merged stacks as a file for https://www.speedscope.app, a profile a snapshot.
+
+        With `force` it may replace a file that the workbench did not write.
+        """
         from workbench.hang.speedscope import write
 
-        return write(self, path)
+        return write(self, path, force=force)
 
 
 _OF_A_THREAD = tuple(f.name for f in dataclasses.fields(ThreadSeen) if f.name != "frames")

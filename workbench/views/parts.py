@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
-from workbench.core.finding import Confidence, Experiment, Finding
+from workbench.core.finding import SURE, Experiment, Finding
 from workbench.core.result import Result
 from workbench.core.verdict import Item
 
@@ -51,6 +51,8 @@ class Answer:
     ----------
     checked
         What was settled, counted by kind: ``16 keys``.
+    sure
+        How sure it is, in words; "" where it is certain or where there is no answer.
     unchecked
         What is open, in words; what the answer hangs on comes first.
     next_step
@@ -59,7 +61,7 @@ class Answer:
 
     ok: bool | None
     sentence: str
-    confidence: Confidence = "certain"
+    sure: str = ""
     checked: tuple[str, ...] = ()
     unchecked: tuple[str, ...] = ()
     overturned_by: tuple[str, ...] = ()
@@ -230,7 +232,7 @@ def document(
     answer = Answer(
         ok=result.ok,
         sentence=sentence or verdict.sentence,
-        confidence=verdict.confidence,
+        sure="" if result.ok is None else SURE[verdict.confidence],
         checked=_checked(verdict.coverage.items),
         unchecked=verdict.missing,
         overturned_by=verdict.overturned_by,
@@ -267,7 +269,7 @@ def head(laid_out: Document) -> dict[str, Any]:
         "verdict": {
             "ok": answer.ok,
             "line": answer.sentence,
-            "confidence": answer.confidence,
+            "sure": answer.sure,
             "checked": list(answer.checked),
             "unchecked": list(answer.unchecked),
             "overturned_by": list(answer.overturned_by),

@@ -76,8 +76,8 @@ def compare_weights(
         if right is None:
             raise WorkbenchError(
                 "two servers cannot be compared",
-                why="what they hold has names of their own",
-                next_step="Compare each with the checkpoint that it was started from.",
+                why="each has parameter names of its own",
+                next_step="Compare each with the checkpoint that it was started with.",
             )
         right, left, is_own = held_beside(first, second, right, notes)
     else:
@@ -114,7 +114,7 @@ def _source(after: WeightScan | str | os.PathLike[str]) -> tuple[str, bool]:
         text = os.fspath(after)
     except TypeError:
         raise WorkbenchError(
-            f"{shown(after)} is nothing to compare with",
+            f"{shown(after)} cannot be compared with",
             next_step="Give a path, an open checkpoint, a scan, or the address of a server.",
         ) from None
     return str(text), bool(_SERVER.match(str(text)))
@@ -154,7 +154,7 @@ def compare_sets(
         raise WorkbenchError(
             f"{shorten(before)} and {shorten(after)} have no tensor of the same name",
             why=f"the first has {_few(left)}; the second has {_few(right)}",
-            next_step="`workbench diff FIRST SECOND` says which renames lead from one to the other.",
+            next_step="Run `workbench diff FIRST SECOND`: it proposes the renames between them.",
         )
     verdict, findings = conclude(changes, same, is_own)
     return WeightComparison(

@@ -45,7 +45,7 @@ def items(seen: Seen) -> Iterator[Item]:
         name = plural(small, "small matrix", "small matrices")
         yield Item("matrix", name, "open", "too small to judge", small, essential=False)
     if not seen.matters.any():
-        yield Item("matrix", NONE, "open", "nothing that was read is one that can be judged")
+        yield Item("matrix", NONE, "open", "none of the tensors that were read can be judged")
     yield Item("rows of zeros", FILLED)
     if seen.sampled:
         how = "the sample left them out"
@@ -123,7 +123,7 @@ def filling(seen: Seen) -> Iterator[Settled]:
         more = f" and {len(empty) - 1:,} more" if len(empty) > 1 else ""
         yield Settled("rows of zeros", FILLED, "open", f"{first}{more}: many are zeros")
     else:
-        yield Settled("rows of zeros", FILLED, "ok", "no matrix has many of zeros")
+        yield Settled("rows of zeros", FILLED, "ok", "few rows or columns are zeros")
 
 
 Check = Callable[[Seen], Iterator[Settled]]

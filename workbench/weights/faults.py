@@ -25,8 +25,10 @@ from workbench.weights.seen import (
     title_of,
 )  # fmt: skip
 
-_UPCYCLED = "Upcycled experts and stacked layers begin as copies, and may be meant."
-_AFTER_COPY = "Ask whether they were trained after the copy: trained apart, they would differ."
+_UPCYCLED = "Upcycled experts and stacked layers start as copies; this can be intended."
+_AFTER_COPY = (
+    "Check whether they were trained after they were copied. Training would make them differ."
+)
 _SMALLEST_COPY = 256  # elements; smaller tensors are equal by chance or by convention
 
 
@@ -102,14 +104,14 @@ def _with_bad_values(seen: Seen, at: At) -> Finding:
         detail=rows[0].reason,
         evidence_for=lines(names_of(seen, at)),
         changes_output=True,
-        next_step="Export again from a training state that is finite; a diverged run writes these."
+        next_step="Export again from a finite training state. A diverged training run writes such values."
         if seen.kind == "checkpoint"
-        else "Scan the checkpoint on disk too: where the file is finite, the engine never loaded it here.",
+        else "Scan the checkpoint on disk, too. If the file is finite, the engine did not load this.",
     )
 
 
 def memory(seen: Seen) -> list[Finding]:
-    """Return a finding of memory that nobody wrote."""
+    """Return a finding of memory that was never written."""
     at = np.flatnonzero(seen.counts & seen.is_memory)
     if not len(at):
         return []
@@ -118,12 +120,12 @@ def memory(seen: Seen) -> list[Finding]:
         Finding(
             "weights.memory",
             "error",
-            f"{title_of(seen, at)} {'looks' if len(at) == 1 else 'look'} like memory that nobody wrote",
+            f"{title_of(seen, at)} {'looks' if len(at) == 1 else 'look'} like memory that was never written",
             detail=rows[0].reason,
             evidence_for=(*lines(names_of(seen, at)), *corroboration(rows)),
             confidence="likely",
             changes_output=True,
-            next_step="Find what should have filled it: `workbench diff` names the keys an engine drops.",
+            next_step="Run `workbench diff`: it lists the keys that an engine ignores.",
         )
     ]
 
@@ -144,7 +146,7 @@ def constants(seen: Seen) -> list[Finding]:
             detail=rows[0].reason,
             evidence_for=lines(names_of(seen, at)),
             evidence_against=(
-                "A matrix of zeros may be meant: an adapter or a branch that was switched off.",
+                "A matrix of zeros can be intended: an adapter or a branch that was switched off.",
             )
             if zeros
             else (),
@@ -185,17 +187,17 @@ def _empty(seen: Seen, at: At, what: str, share: np.ndarray[Any, Any], usual: bo
     return Finding(
         "weights.padded" if usual else "weights.empty",
         "note" if usual else "warning",
-        f"{title_of(seen, at)}: {much} of the {what} hold nothing but zeros",
+        f"{title_of(seen, at)}: {much} of the {what} are all zeros",
         detail="The rest looks trained."
         if usual
         else "The rest looks trained. A part that was never filled, a shard of another rank, pruning and "
-        "padding look the same.",
+        "padding all look like this.",
         evidence_for=lines(names_of(seen, at)),
         confidence="possible",
         next_step=""
         if usual
-        else "Ask whether the model was pruned or padded there; otherwise look for the part that should have "
-        "filled them: `workbench diff` names the keys an engine drops.",
+        else "If the model was not pruned or padded there, run `workbench diff`: it lists the keys that an "
+        "engine ignores.",
     )
 
 
@@ -221,7 +223,7 @@ def copies(seen: Seen) -> list[Finding]:
             Finding(
                 "weights.copies",
                 "warning",
-                f"{plural(len(at), 'tensor')} are byte for byte copies of each other "
+                f"{plural(len(at), 'tensor')} are byte-for-byte copies of each other "
                 f"({plural(len(copies), 'set')})",
                 evidence_for=(
                     *lines[:LINES],
@@ -252,8 +254,8 @@ def targets_own(seen: Seen) -> list[Finding]:
             "weights.targets_own",
             "note",
             f"{title_of(seen, at)} {'is' if len(at) == 1 else 'are'} the target's own, bit by bit",
-            detail="An embedding or a head that a draft shares with its target was not trained with it, "
-            "and is meant so; another layer that equals the target's was copied and not moved since.",
+            detail="An embedding or a head that a draft shares with its target was not trained with it; "
+            "this is intended. Any other layer that equals the target's was copied and not changed since.",
             evidence_for=said,
         )
     ]
@@ -308,8 +310,8 @@ def vectors(seen: Seen) -> list[Finding]:
             Finding(
                 "weights.norms_at_one",
                 "note",
-                f"{title_of(seen, ones)} {'is' if len(ones) == 1 else 'are'} exactly one: at init, or unmoved"
-                + (" beyond what 16 bits can show" if sixteen else ""),
+                f"{title_of(seen, ones)} {'is' if len(ones) == 1 else 'are'} exactly one, as at init"
+                + ("; a change may be too small for 16 bits" if sixteen else ""),
                 evidence_for=lines(names_of(seen, ones)),
                 confidence="possible",
             )
@@ -349,7 +351,7 @@ def limits(seen: Seen) -> list[Finding]:
             Finding(
                 "weights.not_weights",
                 "note",
-                f"{plural(aside, 'tensor')} {'is' if aside == 1 else 'are'} no weights and not judged",
+                f"{plural(aside, 'tensor')} {'is' if aside == 1 else 'are'} not weights and not judged",
                 evidence_for=lines(names_of(seen, at)),
             )
         )
@@ -359,10 +361,10 @@ def limits(seen: Seen) -> list[Finding]:
                 "weights.not_seen",
                 "warning",
                 f"{plural(seen.unseen, 'tensor')} that {'was' if seen.unseen == 1 else 'were'} asked for "
-                "could not be seen",
-                detail="The notes say which, and why.",
+                "could not be read",
+                detail="The notes list them, with the reason.",
                 confidence="unknown",
-                next_step="Scan the checkpoint itself for these: what the engine holds stays unknown.",
+                next_step="Scan the checkpoint itself for these. The engine's own values stay unknown.",
             )
         )
     if seen.interrupted:
@@ -370,8 +372,8 @@ def limits(seen: Seen) -> list[Finding]:
             Finding(
                 "weights.interrupted",
                 "warning",
-                "The scan was interrupted: what it had not read is not judged",
-                next_step="Run it again, or with `sample` for a quick look.",
+                "The scan was interrupted; tensors that it did not read are not judged",
+                next_step="Run it again, or use `sample` for a quick check.",
             )
         )
     return found

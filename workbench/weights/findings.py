@@ -144,7 +144,7 @@ def _whole_modules(seen: Seen, at: At) -> tuple[list[tuple[str, tuple[str, ...],
             [names[at_name] for at_name in group.at.tolist()] if product > len(group.at) else []
         )
         told = tuple(f"exactly {', '.join(exactly[:LINES])}" for _ in exactly[:1])
-        more = (f"and {len(exactly) - LINES:,} modules more",) * (len(exactly) > LINES)
+        more = (f"and {len(exactly) - LINES:,} more modules",) * (len(exactly) > LINES)
         text = f"{describe(group.template, group.index)}.*"
         groups.append((text, (*told, *more), np.array(members)))
     return groups, np.array(rest, dtype=np.int64)
@@ -210,12 +210,12 @@ def _seldom_read(seen: Seen, at: At) -> Finding:
         "weights.seldom_read",
         "warning",
         f"{title_of(seen, at)} {'is' if len(at) == 1 else 'are'} indistinguishable from random "
-        "initialisation, in a head that many uses of the model never read",
+        "initialisation, in a head that most uses of the model never read",
         detail=rows[0].reason,
         evidence_for=(*lines(names_of(seen, at)), *corroboration(rows)),
         evidence_against=power_of(rows),
         confidence="likely",
-        next_step="Look whether the way the model is used reads this head: where it does, it reads noise.",
+        next_step="Check whether your use of the model reads this head. If it does, it reads noise.",
     )
 
 
@@ -235,6 +235,6 @@ def _undecided(seen: Seen) -> list[Finding]:
             evidence_against=power_of(rows),
             confidence="unknown",
             next_step=step
-            or "Compare with the weights before training: scan_weights(before).compare(after) knows.",
+            or "Compare with the weights from before training: scan_weights(before).compare(after).",
         )
     ]

@@ -35,7 +35,7 @@ def plot_scan(scan: WeightScan, kind: str) -> Figure:
     )
     if mode is None or kind == "state":
         raise WorkbenchError(
-            f"there is no picture of {shown(kind)}", next_step="Give verdict, std or kurtosis."
+            f"there is not a picture of {shown(kind)}", next_step="Give verdict, std or kurtosis."
         )
     seen, state = states(scan)
     numbers = {} if kind == "verdict" else {kind: scan.tensors.column(kind)}
@@ -68,7 +68,7 @@ def _maps(
 ) -> Figure:
     found = grids(where)
     if not found:
-        raise WorkbenchError("there is nothing to draw", why="no tensor was read")
+        raise WorkbenchError("there is nothing to plot", why="no tensors were read")
     heights = [max(len(grid.layers) * _line(grid), 0.35) for grid in found]
     wide = max(len(grid.labels) for grid in found)
     # Labels stand at 45 degrees above each grid.
@@ -196,8 +196,8 @@ def plot_tensor(scan: WeightScan, name: str) -> Figure:
     row = scan.tensors[name]
     if row.bins is None:
         raise WorkbenchError(
-            f"there is no histogram of {shown(name)}",
-            why="it has no finite values, or the scan kept the histograms of others",
+            f"there is not a histogram of {shown(name)}",
+            why="it has no finite values, or the scan kept only other histograms",
             next_step="Scan it alone: scan_weights(path, names=[name]).",
         )
     edges, counts = (np.array(part, dtype=np.float64) for part in row.bins)

@@ -1,4 +1,4 @@
-"""From the changes of each tensor to what a training moved, and what it did not."""
+"""From the changes of each tensor to what the training changed, and what it did not."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _broken(shapes: Sequence[Change], invalid: Sequence[Change]) -> list[Finding
                     *[f"and {len(told) - _LINES:,} more"] * (len(told) > _LINES),
                 ),
                 changes_output=True,
-                next_step="Look whether both belong to the same model; these were not compared.",
+                next_step="Check that both belong to the same model. These tensors were not compared.",
             )
         )
     if invalid:
@@ -120,11 +120,11 @@ def _broken(shapes: Sequence[Change], invalid: Sequence[Change]) -> list[Finding
             Finding(
                 "weights.not_finite",
                 "error",
-                f"{plural(len(invalid), 'tensor')} hold NaN or infinite values on one side or both",
+                f"{plural(len(invalid), 'tensor')} hold NaN or Inf on one side or both",
                 detail=invalid[0].reason,
                 evidence_for=_lines(invalid),
                 changes_output=True,
-                next_step="Scan both sides: scan_weights names the values and the tensors.",
+                next_step="Scan both sides: scan_weights lists the values and the tensors.",
             )
         )
     return found
@@ -162,15 +162,15 @@ def _held(changed: Sequence[Change]) -> list[Finding]:
             Finding(
                 "weights.engine_differs",
                 "error",
-                f"The engine holds other values than its checkpoint in {plural(len(other), 'tensor')}",
-                detail=f"Most of all {shorten(most.name, 90)}{by}.",
+                f"The engine's values differ from its checkpoint in {plural(len(other), 'tensor')}",
+                detail=f"The largest difference is in {shorten(most.name, 90)}{by}.",
                 evidence_for=_lines(other),
                 evidence_against=(
-                    "Weights that were updated while it ran, and an adapter merged at its start, look so.",
+                    "Weights updated while it runs, and an adapter merged at its start, also look like this.",
                 ),
                 changes_output=True,
-                next_step="Run `workbench diff` on the checkpoint and this engine: a parameter that no key "
-                "fills keeps what was in memory.",
+                next_step="Run `workbench diff` on the checkpoint and this engine: a parameter without a "
+                "key keeps what was in memory.",
             )
         )
     if rounded:
@@ -178,7 +178,7 @@ def _held(changed: Sequence[Change]) -> list[Finding]:
             Finding(
                 "weights.engine_rounded",
                 "note",
-                f"{plural(rounded, 'tensor')} in the engine differ from the file as by rounding to its type",
+                f"{plural(rounded, 'tensor')} in the engine differ from the file only by rounding",
             )
         )
     return found
@@ -194,7 +194,7 @@ def _moved(changed: Sequence[Change], identical: Sequence[Change]) -> list[Findi
             Finding(
                 "weights.all_identical",
                 "note",
-                f"All {plural(len(still), 'weight')} are identical: the same model, or nothing was trained",
+                f"All {plural(len(still), 'weight')} are identical: the same model, or an untrained one",
                 evidence_for=_lines(still),
             )
         ]
@@ -205,13 +205,13 @@ def _moved(changed: Sequence[Change], identical: Sequence[Change]) -> list[Findi
             Finding(
                 "weights.unmoved",
                 "warning",
-                f"{plural(len(matrices), 'matrix', 'matrices')} did not move at all, while "
+                f"{plural(len(matrices), 'matrix', 'matrices')} did not change at all, while "
                 f"{plural(len(moved), 'tensor')} did",
                 evidence_for=_lines(matrices),
                 evidence_against=(
-                    "Frozen on purpose, as a draft's embedding often is, they would look so.",
+                    "They look like this when they are frozen on purpose, as a draft's embedding often is.",
                 ),
-                next_step="Look whether these were meant to be trained.",
+                next_step="Check whether these should have been trained.",
             )
         )
     measured = [row for row in moved if _is_matrix(row) and row.change is not None]
@@ -222,7 +222,7 @@ def _moved(changed: Sequence[Change], identical: Sequence[Change]) -> list[Findi
             Finding(
                 "weights.slight",
                 "note",
-                f"{plural(len(slight), 'matrix', 'matrices')} moved by less than {_SLIGHT:.1%} of the norm "
+                f"{plural(len(slight), 'matrix', 'matrices')} changed by less than {_SLIGHT:.1%} of the norm "
                 f"(the median is {usual:.2g})",
                 evidence_for=_lines(slight),
             )
@@ -253,7 +253,7 @@ def _same(same: Same) -> list[Finding]:
         Finding(
             "weights.same_values",
             "note",
-            f"{plural(len(same), 'tensor')} of the first equal one of the second under another name",
+            f"{plural(len(same), 'tensor')} of the first equal a tensor of the second under another name",
             evidence_for=(
                 *told[:_LINES],
                 *[f"and {len(told) - _LINES:,} more"] * (len(told) > _LINES),

@@ -34,7 +34,7 @@ const DOUBTS = 6; // open items that are shown before the reader asks for the re
 // What the verdict does not cover, and what would overturn it: never folded away as a whole.
 function doubtsOf(verdict) {
   const rows = [
-    ...(SURE[verdict.confidence] ? [["Confidence", SURE[verdict.confidence]]] : []),
+    ...(verdict.sure ? [["Confidence", verdict.sure]] : []),
     ...(verdict.checked.length ? [["Checked", verdict.checked.join(", ")]] : []),
     ...verdict.unchecked.slice(0, DOUBTS).map((text) => ["Not checked", text]),
     ...verdict.overturned_by.map((text) => ["Overturned by", text]),

@@ -9,8 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import workbench
+from workbench import cli
+from workbench.cli import program
 
 SPECULATORS = "data/drafts/speculators"
 SPECFORGE = "data/drafts/specforge"
@@ -98,11 +101,11 @@ def test_mistakes_exit_2_with_what_why_and_next(root: Path, args: list[str], sai
     assert not (root / "never.html").exists()
 
 
-def test_a_page_that_cannot_be_written_loses_no_verdict(root: Path) -> None:
-    for page in ("/no/such/folder/x.html", "."):
-        done = run(root, "diff", SPECFORGE, "sglang==0.5.14", "--html", page)
+def test_a_page_that_cannot_be_written_is_refused_before_the_work(root: Path) -> None:
+    for page in ("/no/such/folder/x.html", ".", "/dev/null"):
+        done = run(root, "diff", "no/such/checkpoint", "sglang==0.5.14", "--html", page)
         assert done.returncode == 2
-        assert "14 of 15 keys load" in done.stdout
+        assert done.stdout == ""
         assert "cannot write" in done.stderr
         assert "Traceback" not in done.stderr
 
@@ -116,6 +119,89 @@ def test_version_and_full_disk(root: Path) -> None:
     assert done.returncode == 2
     assert "could not be written" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+VERBS = {
+    "diff": ("no/such", "sglang==0.5.14"),
+    "fix": ("no/such", "sglang==0.5.14", "-o", "never"),
+    "weights": ("no/such",),
+    "hang": ("no/such",),
+    "collect": ("999999999", "-o", "never"),
+    "replay": ("--target", "no/such", "--draft", "no/such"),
+    "report": ("no/such.ipynb", "-o", "never.html"),
+}
+
+
+def test_every_verb_is_tried_here() -> None:
+    assert set(VERBS) == {verb.__name__ for verb in program.VERBS}
+    text = CliRunner().invoke(cli.app, ["--help"]).output
+    assert all(f"\n  {verb} " in text for verb in VERBS)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_is_that_of_the_verb(root: Path, verb: str) -> None:
+    done = run(root, verb, "--help")
+    assert done.returncode == 0, done.stderr
+    assert f" {verb} [OPTIONS]" in done.stdout
+    assert "Exit codes: 0 ok; 1 something is wrong" in done.stdout
+    summary = next(v.__doc__ for v in program.VERBS if v.__name__ == verb)
+    assert summary is not None
+    assert " ".join(summary.split())[:60] in " ".join(done.stdout.split())
+    assert done.stdout != run(root, "--help").stdout
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_wrong_file_exits_2_and_prints_no_version(root: Path, verb: str) -> None:
+    done = run(root, verb, *VERBS[verb])
+    assert done.returncode == 2, done.stdout
+    assert done.stdout == ""
+    assert "next:" in done.stderr
+    assert "the workbench itself failed" not in done.stderr
+    assert run(root, verb, "--no-such-option").returncode == 2
+
+
+def test_options_may_come_before_and_after_arguments(root: Path) -> None:
+    words = ("data/drafts/specforge", "sglang==0.5.14")
+    first = run(root, "diff", "--json", *words)
+    assert first.returncode == 0, first.stderr
+    assert run(root, "diff", *words, "--json").stdout == first.stdout
+    assert run(root, "diff", words[0], "--json", words[1]).stdout == first.stdout
+
+
+def test_no_words_are_a_mistake_and_a_question_at_once(root: Path) -> None:
+    done = run(root)
+    assert done.returncode == 2
+    assert "Usage:" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_misread_command_line_is_never_ok(
+    verb: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A library that skips the verb and exits 0, as typer 0.12 did with a newer click."""
+
+    def misread() -> None:
+        sys.exit(0)
+
+    monkeypatch.setattr(program, "app", misread)
+    monkeypatch.setattr(sys, "argv", ["workbench", verb, *VERBS[verb]])
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    assert left.value.code == 2
+    assert "nothing was examined" in capsys.readouterr().err
+
+
+def test_a_verb_without_a_verdict_is_a_mistake_of_ours(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from workbench.keys import diff
+
+    monkeypatch.setattr(diff, "diff_keys", lambda *words, **options: object())
+    monkeypatch.setattr(sys, "argv", ["workbench", "diff", SPECFORGE, "sglang"])
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    assert left.value.code == 2
+    assert "this is not a verdict" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
@@ -133,7 +219,6 @@ def test_a_terminal_without_unicode_still_gets_its_answer(root: Path, encoding: 
 def test_our_own_mistake_is_no_accusation(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from workbench import cli
     from workbench.keys import diff
 
     def broken(*args: object, **options: object) -> None:
@@ -145,7 +230,7 @@ def test_our_own_mistake_is_no_accusation(
         cli.main()
     assert left.value.code == 2
     said = capsys.readouterr().err
-    assert "nothing is said about the checkpoint" in said
+    assert "this is not a verdict" in said
     assert "ZeroDivisionError: ours" in said
 
 
@@ -157,7 +242,7 @@ def test_a_reader_that_goes_away_is_no_error(root: Path) -> None:
     assert done.stderr == ""
 
 
-def test_html_is_written_beside_the_text(root: Path, tmp_path: Path) -> None:
+def test_html_is_written_next_to_the_text(root: Path, tmp_path: Path) -> None:
     page = tmp_path / "diff.html"
     done = run(root, "diff", SPECFORGE, "sglang==0.5.14", "--html", str(page))
     assert done.returncode == 0

@@ -65,5 +65,5 @@ def test_a_mistake_is_told_and_exits_2(root: Path, args: tuple[str, ...]) -> Non
     assert done.stdout == ""
     assert "next:" in done.stderr
     assert "Traceback" not in done.stderr
-    assert "failed; nothing is said" not in done.stderr
+    assert "the workbench itself failed" not in done.stderr
     assert not (root / "case.zip").exists()

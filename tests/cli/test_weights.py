@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from workbench.cli import app
 from workbench.errors import WorkbenchError
 
-from .conftest import ROOT
+from ..conftest import ROOT
 
 DRAFT = ROOT / "data" / "incident" / "drafts" / "speculators"
 
@@ -80,10 +80,10 @@ def test_compared_with_another(tmp_path: Path) -> None:
     [
         (("nowhere",), "there is no nowhere"),
         ((DRAFT, "--names", "nothing"), "has no weight 'nothing'"),
-        ((DRAFT, "--sample", "many"), "is no number"),
+        ((DRAFT, "--sample", "many"), "is not a number"),
         ((DRAFT, "--sample", "0"), "neither a share nor a number of rows"),
         ((DRAFT, "--compare", "nowhere"), "there is no nowhere"),
-        ((DRAFT, "--compare", DRAFT, "--target", DRAFT), "says nothing beside --compare"),
+        ((DRAFT, "--compare", DRAFT, "--target", DRAFT), "has no effect with --compare"),
         (("http://127.0.0.1:9", "--names", "x"), "did not answer"),
     ],
 )
