@@ -56,7 +56,7 @@ def fix_checkpoint(
         {old: fresh for old, fresh in zip(names, new, strict=True) if old != fresh},
         config=dict(flat) if flat is not None else None,
     )
-    after = diff_keys(folder, model, target=target)
+    after = diff_keys(out, model, target=target)  # named as it was given
     return _with_notes(after, flat.lost if flat is not None else ())
 
 
