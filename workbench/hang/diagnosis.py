@@ -13,7 +13,7 @@ from msgspec import structs
 from workbench.core.finding import Confidence, Experiment, Finding
 from workbench.core.result import Result
 from workbench.core.saving import Saved, fields_of
-from workbench.core.verdict import OLD, Coverage, Item, Verdict
+from workbench.core.verdict import Coverage, Item, Verdict
 from workbench.hang import saved as written
 from workbench.hang.diagnosis_records import RankRow, Span, Standing, ThreadRow, TreeNode
 from workbench.hang.records import FAULTS, WELL, Phase, State, WaitClass
@@ -191,13 +191,10 @@ def open_question(text: str) -> Item:
 
 def _of_old(saved: written.SavedHang, verdict: Verdict) -> Verdict:
     """Return the verdict of a diagnosis that version 0.1 saved: its own words, without a coverage."""
-    items = list(verdict.coverage.items)
-    if saved.ok is not None:
-        items.append(Item("coverage", "what was checked", "open", OLD, essential=False))
     return structs.replace(
         verdict,
         state=saved.state,
         confidence=saved.confidence,
-        coverage=Coverage((*items, *map(open_question, saved.unknowns))),
+        coverage=Coverage((*verdict.coverage.items, *map(open_question, saved.unknowns))),
         overturned_by=saved.overturns,
     )
