@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import os
 import tempfile
 import time
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench import progress
 from workbench.errors import WorkbenchError, shown
 from workbench.hang.collector import collect as collector
 from workbench.hang.collector.servers import CollectError
@@ -78,6 +81,7 @@ def attach(
         else:
             found = _collect(Path(folder) / "case.zip", plan)
             source, notes = f"pid {found.root}", []
+            _report_pauses(Path(folder) / "case.zip")
         scene = read_scene(sorted(Path(folder).glob("*.zip")))
     scene = dataclasses.replace(scene, source=source, notes=(*scene.notes, *notes))
     return diagnose(scene)
@@ -178,22 +182,50 @@ def told() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _progress(plan: collector.Plan) -> Iterator[None]:
-    """Show on a terminal what is done, and the seconds of waiting as they pass."""
+    """Show what is done, and the seconds of waiting as they pass, to a terminal or to who watches."""
     from tqdm import tqdm
 
     waiting = (plan.snapshots - 1) * plan.interval
+    waited = 0.0
     form = "{desc} {bar} {n:.0f}/{total:.0f} s"
-    with tqdm(total=waiting, disable=None, leave=False, bar_format=form) as bar:
+    off = True if progress.is_watched() else None
+    with tqdm(total=waiting, disable=off, leave=False, bar_format=form) as bar:
 
         def wait(seconds: float) -> None:
+            nonlocal waited
             until = time.monotonic() + seconds
             while (left := until - time.monotonic()) > 0:
+                progress.step(waited, waiting, " s")
                 step = min(0.5, left)
                 time.sleep(step)
+                waited += step
                 bar.update(step)
 
         def say(text: Any) -> None:
             bar.set_description_str(str(text))
+            progress.say(str(text))
 
         plan.say, plan.wait = say, wait
         yield
+
+
+def _report_pauses(case: Path) -> None:
+    """Report to who watches how long py-spy held each process."""
+    if not progress.is_watched():
+        return
+    held: dict[str, float] = {}
+    with zipfile.ZipFile(case) as archive:
+        for name in archive.namelist():
+            if not name.endswith("/processes.json"):
+                continue
+            for one in json.loads(archive.read(name))["processes"]:
+                longest = max(
+                    (one[kind].get("seconds") or 0.0 for kind in ("py", "native") if kind in one),
+                    default=0.0,
+                )
+                who = f"{one['role']} {one['pid']}"
+                held[who] = max(held.get(who, 0.0), longest)
+    longest_first = sorted(held.items(), key=lambda item: -item[1])
+    told = ", ".join(f"{who} {seconds:.2f} s" for who, seconds in longest_first if seconds)
+    if told:
+        progress.say("reading the snapshots", f"py-spy ran on each process for at most: {told}")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
 from typing import Any
 
+from workbench import progress
+from workbench.errors import WorkbenchError, shown
 from workbench.speculation.ablations import Ablations
-from workbench.speculation.causes import ENOUGH, Scene, Tried, Verdict, judge, needs_pairs
+from workbench.speculation.causes import ENOUGH, Scene, Tried, Verdict, judge_part, needs_pairs
 from workbench.speculation.comparable import comparable
 from workbench.speculation.lifts import Lift, Reference
 from workbench.speculation.measuring import Measured, State, measure
@@ -24,7 +27,13 @@ _UNDONE_LOOK = 24  # requests that known faults are undone on
 _FIRSTS = 5  # switches that a second one is tried beside
 
 
-def ablate(trial: Trial, *, pairs: bool = True, requests: int = FIRST_LOOK) -> Ablations:
+def ablate(
+    trial: Trial,
+    *,
+    pairs: bool = True,
+    requests: int = FIRST_LOOK,
+    only: Sequence[str] | None = None,
+) -> Ablations:
     """Change one thing at a time, and see how much of the lost acceptance each change restores.
 
     The target is not run again: every change reads the one trace of the trial.
@@ -37,13 +46,43 @@ def ablate(trial: Trial, *, pairs: bool = True, requests: int = FIRST_LOOK) -> A
         Whether to try two changes together where none alone is enough.
     requests
         How many requests the first look at every switch takes; the best are then replayed on all.
+    only
+        Names of the changes to try (`changes` lists them), None for all. Then no cause is named: another
+        change may restore as much.
 
     Returns
     -------
     Ablations
         All changes with what they restore, and the verdict. Interrupted, it holds what was done.
+
+    Raises
+    ------
+    WorkbenchError
+        `only` names a change that is not known for this pair.
     """
-    return _Bench(trial, requests, check(trial)).run(pairs)
+    return _Bench(trial, requests, check(trial), only=_chosen(trial, only)).run(pairs)
+
+
+def changes(trial: Trial) -> tuple[Switch, ...]:
+    """Return every change that `ablate` can try on a pair, also those that turn out to change nothing."""
+    return tuple(catalogue(trial, look(trial.trace)))
+
+
+def _chosen(trial: Trial, only: Sequence[str] | None) -> frozenset[str] | None:
+    if only is None:
+        return None
+    known = [switch.name for switch in changes(trial)]
+    names = [only] if isinstance(only, str) else list(only)
+    wrong = [name for name in names if name not in known]
+    if not names or wrong:
+        close = get_close_matches(str(wrong[0]), known, n=3) if wrong else known[:3]
+        raise WorkbenchError(
+            f"{shown(wrong[0])} is not a change that can be tried here" if wrong else "only is empty",
+            why=f"{len(known)} changes are known for this draft and target",
+            next_step=f"Name some of them, such as {', '.join(map(shown, close or known[:3]))}, "
+            "or leave only= out to try all.",
+        )
+    return frozenset(names)
 
 
 def undone(trial: Trial, hints: Sequence[Hint]) -> tuple[Verdict, tuple[Lift, ...]]:
@@ -66,8 +105,11 @@ class _Bench:
         requests: int,
         hints: tuple[Hint, ...],
         facts: frozenset[str] | None = None,
+        only: frozenset[str] | None = None,
     ) -> None:
         self.facts = facts
+        self.only = only
+        self.left: list[str] = []  # changes that were not asked for
         self.texts = look(trial.trace)
         kept = self.texts.kept
         whole = not self.texts.looping or self.texts.refused or not kept
@@ -107,6 +149,9 @@ class _Bench:
             found = catalogue(trial, self.texts)
             if self.facts is not None:
                 found = [switch for switch in found if switch.fact in self.facts]
+            if self.only is not None:
+                self.left = [switch.name for switch in found if switch.name not in self.only]
+                found = [switch for switch in found if switch.name in self.only]
             self._switches[id(trial)] = found
         return self._switches[id(trial)]
 
@@ -223,7 +268,7 @@ class _Bench:
                 "rounds begin at the harder places and accept less"
             )  # fmt: skip
         return Ablations.build(
-            scene, judge(scene), start, counted=self.counted, idle=tuple(self.idle),
+            scene, judge_part(scene, self.left), start, counted=self.counted, idle=tuple(self.idle),
             source=self.trial.checkpoint.source, engine=self.trial.launch.engine, notes=tuple(notes),
         )  # fmt: skip
 
@@ -239,4 +284,8 @@ def _shown(items: Sequence[Any], what: str) -> Iterator[Any]:
     """Yield items with a progress bar where somebody watches."""
     from tqdm import tqdm
 
-    yield from tqdm(items, desc=what, leave=False, disable=not sys.stderr.isatty())
+    off = progress.is_watched() or not sys.stderr.isatty()
+    for count, item in enumerate(tqdm(items, desc=what, leave=False, disable=off)):
+        progress.say(what)
+        progress.step(count, len(items), " changes")
+        yield item

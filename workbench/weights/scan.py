@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench import progress
 from workbench.checkpoint.dequantize import LogicalWeights, logical_weights
 from workbench.errors import WorkbenchError, shorten, shown
 from workbench.weights.reading import check_sample
@@ -211,12 +212,19 @@ def _collect(
 
     found: dict[int, Pair] = {}
     told = 0
-    terminal = sys.stderr.isatty()
+    terminal = sys.stderr.isatty() and not progress.is_watched()
+    watched = progress.is_watched()
+    size = sum(weights[at].nbytes for at in chosen) if watched else 0
+    read = 0
     bar = tqdm(total=len(chosen), unit=" tensors", disable=not terminal, leave=False)
     try:
         for at, pair in stream:
             found[at] = pair
             bar.update()
+            if watched:
+                read += weights[at].nbytes
+                of = f"{read / 1e9:,.2f} of {size / 1e9:,.2f} GB"
+                progress.step(len(found), len(chosen), " tensors", of)
             measure, judged = pair
             bad = judged.verdict in ("at_init", "invalid") and len(measure.shape) > 1
             if bad and terminal and told < _MOST_TOLD:
