@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from workbench.hang.open_evidence import open_evidence
     from workbench.keys.diff import diff_keys
     from workbench.keys.repair import fix_checkpoint
+    from workbench.panels.opening import panel
     from workbench.result import load
     from workbench.speculation.replaying import replay
     from workbench.weights.scan import scan_weights
@@ -29,6 +30,7 @@ _HOMES = {
     "load": "workbench.result",
     "open_checkpoint": "workbench.checkpoint.open",
     "open_evidence": "workbench.hang.open_evidence",
+    "panel": "workbench.panels.opening",
     "replay": "workbench.speculation.replaying",
     "report": "workbench.export.report",
     "scan_weights": "workbench.weights.scan",
@@ -42,6 +44,7 @@ __all__ = [
     "load",
     "open_checkpoint",
     "open_evidence",
+    "panel",
     "replay",
     "report",
     "scan_weights",

@@ -77,7 +77,9 @@ def _chosen(trial: Trial, only: Sequence[str] | None) -> frozenset[str] | None:
     if not names or wrong:
         close = get_close_matches(str(wrong[0]), known, n=3) if wrong else known[:3]
         raise WorkbenchError(
-            f"{shown(wrong[0])} is not a change that can be tried here" if wrong else "only is empty",
+            f"{shown(wrong[0])} is not a change that can be tried here"
+            if wrong
+            else "only is empty",
             why=f"{len(known)} changes are known for this draft and target",
             next_step=f"Name some of them, such as {', '.join(map(shown, close or known[:3]))}, "
             "or leave only= out to try all.",

@@ -1,0 +1,234 @@
+"""The widgets of a panel; imported when one is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import ipywidgets
+
+from workbench.display.html import escape
+from workbench.errors import WorkbenchError
+from workbench.panels.calls import Call
+from workbench.panels.fields import Checklist, FieldRow
+from workbench.panels.forms import Field
+from workbench.panels.keyboard import Keyboard
+from workbench.panels.record import error_html
+from workbench.panels.session import FORMS, Session
+
+_NOTHING = {"display": "none"}
+
+
+class CallRow:
+    """The call as code, with buttons to copy it and to run it."""
+
+    def __init__(self, action: str, run: Callable[[], None]) -> None:
+        self.code = ipywidgets.HTML()
+        self.code.add_class("wb-code")
+        self.button = ipywidgets.Button(description=action, button_style="primary")
+        self.button.add_class("wb-action")
+        self.button.on_click(lambda _: run())
+        self.copy = ipywidgets.Button(description="Copy code")
+        self.copy.add_class("wb-copy")
+        self.buttons = ipywidgets.HBox([self.button, self.copy])
+        self.buttons.add_class("wb-buttons")
+        self.box = ipywidgets.VBox([self.code, self.buttons])
+        self.box.add_class("wb-call")
+
+    def show(self, made: Callable[[], Call]) -> None:
+        """Show the call, or what it still needs."""
+        try:
+            self.code.value = f"<pre>{escape_code(made().code())}</pre>"
+            self.copy.disabled = False
+        except WorkbenchError as error:
+            need = f"{error.what}. {error.next_step}"
+            self.code.value = f'<span class="wb-quiet">{escape(need[:1].upper() + need[1:])}</span>'
+            self.copy.disabled = True
+
+
+def escape_code(code: str) -> str:
+    """Return code of several lines, escaped."""
+    return "\n".join(escape(line) for line in code.split("\n"))
+
+
+class Controls:
+    """The widgets of one panel.
+
+    Parameters
+    ----------
+    session
+        What they show and change.
+    recorded
+        Called when what the notebook keeps of the panel has changed.
+    """
+
+    def __init__(self, session: Session, recorded: Callable[[], None]) -> None:
+        self.session, self._recorded = session, recorded
+        self._rows: dict[str, FieldRow] = {}
+        self._follow_rows: dict[str, FieldRow | Checklist] = {}
+        self._followed: object = None
+        self._seen: object = session.ended
+        self._jobs = ipywidgets.ToggleButtons(
+            options=[(form.label, name) for name, form in FORMS.items()], value=session.form.name
+        )
+        self._jobs.add_class("wb-jobs")
+        self._jobs.observe(self._chosen, "value")
+        self._purpose = ipywidgets.HTML()
+        self._purpose.add_class("wb-purpose")
+        self._fields = ipywidgets.VBox()
+        self._call = CallRow("", self.run)
+        self._stop = ipywidgets.Button(description="Stop", disabled=True)
+        self._stop.on_click(lambda _: self._stopped())
+        self._call.buttons.children = (self._call.button, self._stop, self._call.copy)
+        self._bar = ipywidgets.FloatProgress(layout=_NOTHING)
+        self._status = ipywidgets.HTML()
+        self._status.add_class("wb-status")
+        self._message = ipywidgets.HTML()
+        self._message.add_class("wb-message")
+        self._follow = ipywidgets.VBox(layout=_NOTHING)
+        self._follow.add_class("wb-follow")
+        self._follow_call = CallRow("", self.follow)
+        self.root = ipywidgets.VBox(
+            [
+                Keyboard(self._heard),
+                self._jobs,
+                self._purpose,
+                self._fields,
+                self._call.box,
+                self._bar,
+                self._status,
+                self._message,
+                self._follow,
+            ]
+        )
+        self.root.add_class("wb-panel")
+        self._open()
+        session.listen(self.update)
+
+    def run(self) -> None:
+        """Run the form's call."""
+        self._started(follow=False)
+
+    def follow(self) -> None:
+        """Run the follow-up's call."""
+        self._started(follow=True)
+
+    def update(self) -> None:
+        """Show how far the run is; called from the run's threads."""
+        run = self.session.run
+        running = self.session.is_running
+        self._call.button.disabled = self._follow_call.button.disabled = running
+        self._stop.disabled = not running or (run is not None and run.status.stage == "stopping")
+        if run is not None:
+            status = run.status
+            self._status.value = f'<span class="wb-quiet">{escape(status.sentence())}</span>'
+            total = status.progress.total
+            known = not status.is_over and bool(total)
+            if known:
+                self._bar.max = float(total or 1.0)
+                self._bar.value = float(status.progress.done or 0.0)
+            self._bar.layout.display = None if known else "none"
+        if self.session.ended is not self._seen:
+            self._seen = self.session.ended
+            self._message.value = ""
+            self._show_follow()
+            self._recorded()
+
+    def _started(self, *, follow: bool) -> None:
+        self._message.value = ""
+        try:
+            self.session.start(follow=follow)
+        except WorkbenchError as error:
+            self._message.value = error_html(error)
+
+    def _stopped(self) -> None:
+        if self.session.run is not None:
+            self.session.run.stop()
+
+    def _heard(self, action: str, values: Mapping[str, Any]) -> None:
+        """Take the values that the page holds, then do what a key asked for."""
+        ticked: dict[str, dict[int, bool]] = {}
+        for name, raw in values.items():
+            key, _, at = str(name).partition(":")
+            if at.isdecimal():
+                ticked.setdefault(key, {})[int(at)] = bool(raw)
+                continue
+            for rows in (self._rows, self._follow_rows):
+                row = rows.get(key)
+                if isinstance(row, FieldRow):
+                    row.put(raw)
+        for key, boxes in ticked.items():
+            listed = self._follow_rows.get(key)
+            if isinstance(listed, Checklist):
+                listed.put(boxes)
+        if action == "run":
+            self.run()
+        elif action == "follow":
+            self.follow()
+
+    def _chosen(self, change: Any) -> None:
+        self.session.form = FORMS[change["new"]]
+        self._message.value = ""
+        self._open()
+        self._changed()
+
+    def _open(self) -> None:
+        """Show the form of the chosen job."""
+        form = self.session.form
+        values = self.session.values[form.name]
+        self._purpose.value = escape(form.purpose)
+        self._rows = {
+            field.name: FieldRow(field, values[field.name], self._put) for field in form.fields
+        }
+        for name, row in self._rows.items():
+            values[name] = row.value
+        self._fields.children = tuple(row.box for row in self._rows.values())
+        self._show_follow()
+        self._show_call()
+
+    def _put(self, name: str, value: Any) -> None:
+        self.session.values[self.session.form.name][name] = value
+        self._show_call()
+        self._changed()
+
+    def _changed(self) -> None:
+        if not self.session.ended:
+            self._recorded()
+
+    def _show_call(self) -> None:
+        form = self.session.form
+        self._call.button.description = form.action(self.session.values[form.name])
+        self._call.show(self.session.call)
+
+    def _show_follow(self) -> None:
+        """Show what can be done with the result, with an empty form whenever the result is a new one."""
+        subject, follow = self.session.subject(), self.session.follow_up()
+        result = subject.result if subject else None
+        if follow is None or result is None:
+            self._follow.layout.display = "none"
+            self._followed = None
+            return
+        self._follow.layout.display = None
+        if result is self._followed:
+            return
+        self._followed = result
+        self.session.follow_values = {field.name: field.default for field in follow.fields}
+        self._follow_rows = {field.name: self._follow_row(field) for field in follow.fields}
+        purpose = ipywidgets.HTML(escape(follow.purpose))
+        purpose.add_class("wb-purpose")
+        self._follow_call.button.description = follow.action
+        rows = [row.box for row in self._follow_rows.values()]
+        self._follow.children = (purpose, *rows, self._follow_call.box)
+        self._follow_call.show(self.session.follow_call)
+
+    def _follow_row(self, field: Field) -> FieldRow | Checklist:
+        values = self.session.follow_values
+        if field.kind != "checklist":
+            return FieldRow(field, values[field.name], self._put_follow)
+        options = self.session.follow_options()
+        values[field.name] = tuple(option.value for option in options)
+        return Checklist(field, options, values[field.name], self._put_follow)
+
+    def _put_follow(self, name: str, value: Any) -> None:
+        self.session.follow_values[name] = value
+        self._follow_call.show(self.session.follow_call)

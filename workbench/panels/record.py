@@ -1,0 +1,153 @@
+"""What a notebook keeps of a panel: the form as filled in, the call as code, and the result.
+
+It needs no kernel and no widget. While the panel is alive the form and the code are seen in its widgets, so
+a style sheet hides them here; once the kernel has gone it hides the widgets' place instead, which would say
+"model not found".
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from workbench.display.html import escape, prose
+from workbench.display.palette import tone
+from workbench.errors import WorkbenchError
+from workbench.panels.session import Ended, Session
+
+if TYPE_CHECKING:
+    from workbench.panels.forms import Form, Values
+
+# In JupyterLab and Notebook 7 the two outputs of the cell follow each other.
+_OUTPUT = ".jp-OutputArea-child"
+_STYLE = (
+    f"{_OUTPUT}:has(.wb-panel) + {_OUTPUT} .wb-record-form{{display:none}}"
+    f"{_OUTPUT}:not(:has(.wb-panel)):has(+ {_OUTPUT} .wb-record){{display:none}}"
+)
+_CODE = "font-family:monospace;font-size:13px;margin:0 0 12px;padding:0;white-space:pre-wrap;background:none"
+_CELL = "padding:1px 16px 1px 0;text-align:left;vertical-align:top;overflow-wrap:anywhere"
+
+
+def bundle(session: Session) -> dict[str, Any]:
+    """Return the record as a MIME bundle: HTML, and text."""
+    html: list[str] = []
+    text: list[str] = []
+    for one in session.ended or (None,):
+        html += _of_run(one) if one else _of_form(session)
+        text += _text_of_run(one) if one else _text_of_form(session)
+    body = f'<div class="wb-record"><style>{_STYLE}</style>{"".join(html)}</div>'
+    return {"text/html": body, "text/plain": "\n".join(text)}
+
+
+def _of_form(session: Session) -> Iterator[str]:
+    yield '<div class="wb-record-form">'
+    yield _heading(session.form, "not run yet")
+    yield _fields(session.form, session.values[session.form.name])
+    with contextlib.suppress(WorkbenchError):
+        yield _code(session.call().code())
+    yield "</div>"
+
+
+def _of_run(one: Ended) -> Iterator[str]:
+    if not one.call.is_given:
+        yield '<div class="wb-record-form">'
+        if one.call.function != "ablate":
+            yield _heading(one.form, "")
+            yield _fields(one.form, one.values)
+        yield _code(one.call.code())
+        yield "</div>"
+    if one.status.error is not None:
+        yield error_html(one.status.error)
+    elif one.result is None:
+        yield f"<p>{escape(one.status.sentence())}</p>"
+    else:
+        if one.status.early:
+            yield f'<p style="margin:0 0 8px">{escape(one.status.sentence())}</p>'
+        yield f'<div style="margin:0 0 16px">{_shown(one)["text/html"]}</div>'
+
+
+def _shown(one: Ended) -> dict[str, Any]:
+    assert one.result is not None
+    found = one.result._repr_mimebundle_(include=("text/html", "text/plain"))
+    data: dict[str, Any] = found[0] if isinstance(found, tuple) else found
+    return data
+
+
+def _heading(form: Form, remark: str) -> str:
+    after = f' <span style="opacity:0.75">({escape(remark)})</span>' if remark else ""
+    return f'<p style="font-weight:600;margin:0 0 4px">{escape(form.label)}{after}</p>'
+
+
+def chosen(form: Form, values: Values) -> list[tuple[str, str]]:
+    """Return the fields that hold something, as label and text."""
+    found = []
+    for field in form.fields:
+        value = values.get(field.name)
+        if value in (None, "", ()):
+            continue
+        text = ("yes" if value else "no") if isinstance(value, bool) else str(value)
+        found.append((field.label, text))
+    return found
+
+
+def _fields(form: Form, values: Values) -> str:
+    cells = f"<td style='{_CELL};opacity:0.75'>{{}}</td><td style='{_CELL}'>{{}}</td>"
+    rows = "".join(
+        f"<tr>{cells.format(escape(label), escape(text))}</tr>"
+        for label, text in chosen(form, values)
+    )
+    return f'<table style="border-collapse:collapse;margin:0 0 8px">{rows}</table>' if rows else ""
+
+
+def _code(code: str) -> str:
+    lines = "\n".join(escape(line) for line in code.split("\n"))
+    return f'<pre style="{_CODE}">{lines}</pre>'
+
+
+def error_html(error: WorkbenchError) -> str:
+    """Return an error as a readable message: what happened, why, and what to do next."""
+    look = tone("error")
+    sign = (
+        f'<b style="color:{look.light};color:light-dark({look.light},{look.dark})">{look.glyph}</b>'
+    )
+    parts = [f'<p style="font-weight:600;margin:0 0 4px">{sign} {_lines(error.what)}</p>']
+    if error.why:
+        parts.append(f'<p style="margin:0 0 4px">{_lines(error.why)}</p>')
+    if error.next_step:
+        parts.append(f'<p style="margin:0"><b>Next:</b> {_lines(error.next_step)}</p>')
+    return f'<div class="wb-error" role="alert" style="margin:0 0 12px">{"".join(parts)}</div>'
+
+
+def _lines(text: str) -> str:
+    return "<br>".join(prose(line) for line in text.split("\n"))
+
+
+def _text_of_form(session: Session) -> Iterator[str]:
+    yield f"{session.form.label} (not run yet)"
+    yield from _text_fields(session.form, session.values[session.form.name])
+
+
+def _text_of_run(one: Ended) -> Iterator[str]:
+    if not one.call.is_given:
+        if one.call.function != "ablate":
+            yield one.form.label
+            yield from _text_fields(one.form, one.values)
+        yield one.call.code()
+        yield ""
+    if one.status.error is not None:
+        yield str(one.status.error)
+    elif one.result is None:
+        yield one.status.sentence()
+    else:
+        if one.status.early:
+            yield one.status.sentence()
+        yield _shown(one)["text/plain"]
+    yield ""
+
+
+def _text_fields(form: Form, values: Values) -> Iterator[str]:
+    shown = chosen(form, values)
+    widest = max((len(label) for label, _ in shown), default=0)
+    for label, text in shown:
+        yield f"  {label.ljust(widest)}  {text}"
