@@ -28,6 +28,7 @@ _HOMES = {
     "diff_keys": "workbench.keys.diff",
     "fix_checkpoint": "workbench.keys.repair",
     "load": "workbench.result",
+    "load_ipython_extension": "workbench.magics",
     "open_checkpoint": "workbench.checkpoint.open",
     "open_evidence": "workbench.hang.open_evidence",
     "panel": "workbench.panels.opening",

@@ -14,26 +14,51 @@ from workbench.panels.fields import Checklist, FieldRow
 from workbench.panels.forms import Field
 from workbench.panels.keyboard import Keyboard
 from workbench.panels.record import error_html
+from workbench.panels.running import Run
 from workbench.panels.session import FORMS, Session
 
 _NOTHING = {"display": "none"}
 
 
 class CallRow:
-    """The call as code, with buttons to copy it and to run it."""
+    """The call as code, with buttons to run, stop and copy it, and how far it is."""
 
-    def __init__(self, action: str, run: Callable[[], None]) -> None:
+    def __init__(self, run: Callable[[], None], stop: Callable[[], None]) -> None:
         self.code = ipywidgets.HTML()
-        self.code.add_class("wb-code")
-        self.button = ipywidgets.Button(description=action, button_style="primary")
-        self.button.add_class("wb-action")
+        self.code.add_class("wbp-code")
+        self.button = ipywidgets.Button(button_style="primary")
+        self.button.add_class("wbp-action")
         self.button.on_click(lambda _: run())
+        self.stop = ipywidgets.Button(description="Stop", disabled=True)
+        self.stop.on_click(lambda _: stop())
         self.copy = ipywidgets.Button(description="Copy code")
-        self.copy.add_class("wb-copy")
-        self.buttons = ipywidgets.HBox([self.button, self.copy])
-        self.buttons.add_class("wb-buttons")
-        self.box = ipywidgets.VBox([self.code, self.buttons])
-        self.box.add_class("wb-call")
+        self.copy.add_class("wbp-copy")
+        buttons = ipywidgets.HBox([self.button, self.stop, self.copy])
+        buttons.add_class("wbp-buttons")
+        self.bar = ipywidgets.FloatProgress(layout=_NOTHING)
+        self.status = ipywidgets.HTML()
+        self.status.add_class("wbp-status")
+        self.message = ipywidgets.HTML()
+        self.message.add_class("wbp-message")
+        self.box = ipywidgets.VBox([self.code, buttons, self.bar, self.status, self.message])
+        self.box.add_class("wbp-call")
+
+    def progress(self, run: Run | None, *, mine: bool) -> None:
+        """Show how far a run is; of another call's run only that this one has to wait."""
+        status = run.status if run is not None else None
+        running = status is not None and not status.is_over
+        self.button.disabled = running
+        self.stop.disabled = not (mine and status is not None and status.stage == "running")
+        if not mine or status is None:
+            self.status.value = ""
+            self.bar.layout.display = "none"
+            return
+        self.status.value = f'<span class="wbp-quiet">{escape(status.sentence())}</span>'
+        total = status.progress.total if running else None
+        if total:
+            self.bar.max = float(total)
+            self.bar.value = float(status.progress.done or 0.0)
+        self.bar.layout.display = None if total else "none"
 
     def show(self, made: Callable[[], Call]) -> None:
         """Show the call, or what it still needs."""
@@ -42,7 +67,9 @@ class CallRow:
             self.copy.disabled = False
         except WorkbenchError as error:
             need = f"{error.what}. {error.next_step}"
-            self.code.value = f'<span class="wb-quiet">{escape(need[:1].upper() + need[1:])}</span>'
+            self.code.value = (
+                f'<span class="wbp-quiet">{escape(need[:1].upper() + need[1:])}</span>'
+            )
             self.copy.disabled = True
 
 
@@ -71,23 +98,15 @@ class Controls:
         self._jobs = ipywidgets.ToggleButtons(
             options=[(form.label, name) for name, form in FORMS.items()], value=session.form.name
         )
-        self._jobs.add_class("wb-jobs")
+        self._jobs.add_class("wbp-jobs")
         self._jobs.observe(self._chosen, "value")
         self._purpose = ipywidgets.HTML()
-        self._purpose.add_class("wb-purpose")
+        self._purpose.add_class("wbp-purpose")
         self._fields = ipywidgets.VBox()
-        self._call = CallRow("", self.run)
-        self._stop = ipywidgets.Button(description="Stop", disabled=True)
-        self._stop.on_click(lambda _: self._stopped())
-        self._call.buttons.children = (self._call.button, self._stop, self._call.copy)
-        self._bar = ipywidgets.FloatProgress(layout=_NOTHING)
-        self._status = ipywidgets.HTML()
-        self._status.add_class("wb-status")
-        self._message = ipywidgets.HTML()
-        self._message.add_class("wb-message")
+        self._call = CallRow(self.run, self._stopped)
         self._follow = ipywidgets.VBox(layout=_NOTHING)
-        self._follow.add_class("wb-follow")
-        self._follow_call = CallRow("", self.follow)
+        self._follow.add_class("wbp-follow")
+        self._follow_call = CallRow(self.follow, self._stopped)
         self.root = ipywidgets.VBox(
             [
                 Keyboard(self._heard),
@@ -95,15 +114,13 @@ class Controls:
                 self._purpose,
                 self._fields,
                 self._call.box,
-                self._bar,
-                self._status,
-                self._message,
                 self._follow,
             ]
         )
         self.root.add_class("wb-panel")
         self._open()
         session.listen(self.update)
+        self.update()
 
     def run(self) -> None:
         """Run the form's call."""
@@ -114,32 +131,23 @@ class Controls:
         self._started(follow=True)
 
     def update(self) -> None:
-        """Show how far the run is; called from the run's threads."""
-        run = self.session.run
-        running = self.session.is_running
-        self._call.button.disabled = self._follow_call.button.disabled = running
-        self._stop.disabled = not running or (run is not None and run.status.stage == "stopping")
-        if run is not None:
-            status = run.status
-            self._status.value = f'<span class="wb-quiet">{escape(status.sentence())}</span>'
-            total = status.progress.total
-            known = not status.is_over and bool(total)
-            if known:
-                self._bar.max = float(total or 1.0)
-                self._bar.value = float(status.progress.done or 0.0)
-            self._bar.layout.display = None if known else "none"
+        """Show how far the run is; called from the run's threads, too."""
+        run, of = self.session.run, self.session.run_of
+        self._call.progress(run, mine=of == (self.session.form.name, False))
+        self._follow_call.progress(run, mine=of == (self.session.form.name, True))
         if self.session.ended is not self._seen:
             self._seen = self.session.ended
-            self._message.value = ""
             self._show_follow()
             self._recorded()
 
     def _started(self, *, follow: bool) -> None:
-        self._message.value = ""
+        row = self._follow_call if follow else self._call
+        row.message.value = ""
         try:
             self.session.start(follow=follow)
         except WorkbenchError as error:
-            self._message.value = error_html(error)
+            row.message.value = error_html(error)
+        self.update()
 
     def _stopped(self) -> None:
         if self.session.run is not None:
@@ -168,20 +176,25 @@ class Controls:
 
     def _chosen(self, change: Any) -> None:
         self.session.form = FORMS[change["new"]]
-        self._message.value = ""
         self._open()
+        self.update()
         self._changed()
 
     def _open(self) -> None:
         """Show the form of the chosen job."""
         form = self.session.form
         values = self.session.values[form.name]
+        for name in FORMS:
+            (self.root.add_class if name == form.name else self.root.remove_class)(
+                f"wb-panel-{name}"
+            )
         self._purpose.value = escape(form.purpose)
         self._rows = {
             field.name: FieldRow(field, values[field.name], self._put) for field in form.fields
         }
         for name, row in self._rows.items():
             values[name] = row.value
+        self._call.message.value = ""
         self._fields.children = tuple(row.box for row in self._rows.values())
         self._show_follow()
         self._show_call()
@@ -197,7 +210,11 @@ class Controls:
 
     def _show_call(self) -> None:
         form = self.session.form
-        self._call.button.description = form.action(self.session.values[form.name])
+        values = self.session.values[form.name]
+        unused = form.unused(values)
+        for name, row in self._rows.items():
+            row.input.disabled = name in unused
+        self._call.button.description = form.action(values)
         self._call.show(self.session.call)
 
     def _show_follow(self) -> None:
@@ -215,7 +232,7 @@ class Controls:
         self.session.follow_values = {field.name: field.default for field in follow.fields}
         self._follow_rows = {field.name: self._follow_row(field) for field in follow.fields}
         purpose = ipywidgets.HTML(escape(follow.purpose))
-        purpose.add_class("wb-purpose")
+        purpose.add_class("wbp-purpose")
         self._follow_call.button.description = follow.action
         rows = [row.box for row in self._follow_rows.values()]
         self._follow.children = (purpose, *rows, self._follow_call.box)

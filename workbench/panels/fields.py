@@ -27,11 +27,11 @@ class FieldRow:
         self._changed = changed
         self._options: tuple[Option, ...] = ()
         self.input = self._made(value)
-        self.input.add_class("wb-field")
-        self.input.add_class(f"wb-name-{field.name}")
+        self.input.add_class("wbp-field")
+        self.input.add_class(f"wbp-name-{field.name}")
         self.input.observe(self._observed, "index" if field.kind == "choice" else "value")
         self.box = ipywidgets.HBox(self._parts())
-        self.box.add_class("wb-row")
+        self.box.add_class("wbp-row")
 
     @property
     def value(self) -> Any:
@@ -108,6 +108,8 @@ class FieldRow:
                 placeholder=field.hint,
                 **wide,
             )
+        if field.kind == "short":
+            return ipywidgets.Text(value=str(value), **narrow)
         return ipywidgets.Text(value=str(value), placeholder=field.hint, **wide)
 
     def _parts(self) -> list[Any]:
@@ -116,9 +118,9 @@ class FieldRow:
             button = ipywidgets.Button(description="Refresh", layout={"width": "90px"})
             button.on_click(lambda _: self.refresh())
             parts.append(button)
-        if self.field.kind in ("integer", "number") and self.field.hint:
+        if self.field.kind in ("integer", "number", "short") and self.field.hint:
             hint = ipywidgets.Label(self.field.hint)
-            hint.add_class("wb-hint")
+            hint.add_class("wbp-hint")
             parts.append(hint)
         return parts
 
@@ -148,11 +150,11 @@ class Checklist:
             if option.group != heading:
                 heading = option.group
                 label = ipywidgets.Label(heading)
-                label.add_class("wb-group")
+                label.add_class("wbp-group")
                 rows.append(label)
             rows.append(box)
         listed = ipywidgets.VBox(rows)
-        listed.add_class("wb-list")
+        listed.add_class("wbp-list")
         self.box = ipywidgets.VBox([self._buttons(), listed])
 
     @property
@@ -169,7 +171,7 @@ class Checklist:
         box = ipywidgets.Checkbox(
             value=option.value in ticked, description=option.label, indent=False
         )
-        box.add_class(f"wb-name-{self.field.name}:{at}")
+        box.add_class(f"wbp-name-{self.field.name}:{at}")
         box.observe(self._observed, "value")
         return box
 
@@ -179,7 +181,7 @@ class Checklist:
         every.on_click(lambda _: self._set(lambda at: True))
         none.on_click(lambda _: self._set(lambda at: False))
         row = ipywidgets.HBox([ipywidgets.Label(f"{len(self._options)} changes"), every, none])
-        row.add_class("wb-buttons")
+        row.add_class("wbp-buttons")
         return row
 
     def _set(self, wanted: Callable[[int], bool]) -> None:

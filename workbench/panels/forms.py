@@ -13,7 +13,7 @@ from workbench.panels.calls import Call
 if TYPE_CHECKING:
     from workbench.result import Result
 
-Kind = Literal["text", "combo", "choice", "integer", "number", "switch", "checklist"]
+Kind = Literal["text", "short", "combo", "choice", "integer", "number", "switch", "checklist"]
 Values = Mapping[str, Any]
 
 
@@ -35,8 +35,8 @@ class Field:
     name
         Its key in the values; where it is an argument of the call, the argument's name.
     kind
-        ``text``; ``combo`` (text with suggestions); ``choice`` (one of `options`); ``integer``, ``number``;
-        ``switch``; ``checklist`` (any of the options, a tuple of their values).
+        ``text``; ``short`` (a number that may be left empty); ``combo`` (text with suggestions); ``choice``
+        (one of `options`); ``integer``, ``number``; ``switch``; ``checklist`` (any of the options, a tuple).
     options
         Makes the list of a combo or a choice when the form is opened or refreshed.
     refresh
@@ -90,6 +90,8 @@ class Form:
         What the button says for these values.
     stops_early
         Whether stopping keeps what was found until then.
+    unused
+        Returns the fields that mean nothing with these values.
     """
 
     name: str
@@ -99,6 +101,7 @@ class Form:
     call: Callable[[Values], Call]
     action: Callable[[Values], str]
     stops_early: bool = False
+    unused: Callable[[Values], frozenset[str]] = lambda values: frozenset()
     follow_up: FollowUp | None = None
 
     def defaults(self) -> dict[str, Any]:
@@ -187,4 +190,8 @@ def changed(form: Form, values: Values, *names: str) -> tuple[tuple[str, Any], .
 
 def given(**options: Any) -> tuple[tuple[str, Any], ...]:
     """Return the options that are set, as keyword arguments."""
-    return tuple((name, value) for name, value in options.items() if value not in (None, "", []))
+    return tuple((name, value) for name, value in options.items() if not _is_empty(value))
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or value in ("", [])

@@ -15,20 +15,14 @@ def running_servers() -> Sequence[Option]:
 
     found = servers.find_servers(proc.everyone())
     if not found:
-        return (Option("no SGLang server is running on this machine", None),)
+        return (Option("No SGLang server is running on this machine", None),)
     return tuple(Option(servers.describe(server), server.root) for server in found)
 
 
 def call(values: Values) -> Call:
     """Return the call: opening a case where a path is given, else attaching."""
     path = text_of(values, "path")
-    log = text_of(values, "log")
     if path:
-        if log:
-            raise WorkbenchError(
-                "a log goes with a running server, and a case is named as well",
-                next_step="Put the log into the case's folder, or clear one of the two fields.",
-            )
         return Call("open_evidence", (path,))
     pid = values.get("server")
     if not isinstance(pid, int):
@@ -38,7 +32,14 @@ def call(values: Values) -> Call:
             next_step="Choose a server (Refresh lists them again), or give the path of a case or a log.",
         )
     options = changed(FORM, values, "snapshots", "interval", "native")
-    return Call("attach", (pid,), (*options, *given(log=log)))
+    return Call("attach", (pid,), (*options, *given(log=text_of(values, "log"))))
+
+
+def unused(values: Values) -> frozenset[str]:
+    """Return the fields of attaching, where a case is opened."""
+    if not text_of(values, "path"):
+        return frozenset()
+    return frozenset({"server", "snapshots", "interval", "native", "log"})
 
 
 FORM = Form(
@@ -57,4 +58,5 @@ FORM = Form(
     call=call,
     action=lambda values: "Open case" if text_of(values, "path") else "Attach",
     stops_early=True,
+    unused=unused,
 )  # fmt: skip

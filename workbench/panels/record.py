@@ -14,30 +14,44 @@ from typing import TYPE_CHECKING, Any
 from workbench.display.html import escape, prose
 from workbench.display.palette import tone
 from workbench.errors import WorkbenchError
-from workbench.panels.session import Ended, Session
+from workbench.panels.session import FORMS, Ended, Session
 
 if TYPE_CHECKING:
     from workbench.panels.forms import Form, Values
 
 # In JupyterLab and Notebook 7 the two outputs of the cell follow each other.
 _OUTPUT = ".jp-OutputArea-child"
-_STYLE = (
-    f"{_OUTPUT}:has(.wb-panel) + {_OUTPUT} .wb-record-form{{display:none}}"
-    f"{_OUTPUT}:not(:has(.wb-panel)):has(+ {_OUTPUT} .wb-record){{display:none}}"
-)
 _CODE = "font-family:monospace;font-size:13px;margin:0 0 12px;padding:0;white-space:pre-wrap;background:none"
 _CELL = "padding:1px 16px 1px 0;text-align:left;vertical-align:top;overflow-wrap:anywhere"
 
 
 def bundle(session: Session) -> dict[str, Any]:
     """Return the record as a MIME bundle: HTML, and text."""
-    html: list[str] = []
-    text: list[str] = []
-    for one in session.ended or (None,):
-        html += _of_run(one) if one else _of_form(session)
-        text += _text_of_run(one) if one else _text_of_form(session)
-    body = f'<div class="wb-record"><style>{_STYLE}</style>{"".join(html)}</div>'
-    return {"text/html": body, "text/plain": "\n".join(text)}
+    if not session.ended:
+        html, text = "".join(_of_form(session)), "\n".join(_text_of_form(session))
+    else:
+        html = "".join(
+            f'<div class="wb-record-job" data-job="{name}">{"".join(_of_runs(ended))}</div>'
+            for name, ended in session.ended.items()
+        )
+        text = "\n".join(line for ended in session.ended.values() for line in _text_of_runs(ended))
+    return {
+        "text/html": f'<div class="wb-record"><style>{_style()}</style>{html}</div>',
+        "text/plain": text,
+    }
+
+
+def _style() -> str:
+    """Return what hides the record's form while the widgets live, and the widgets' place once they do not."""
+    jobs = "".join(
+        f"{_OUTPUT}:has(.wb-panel-{name}) + {_OUTPUT} [data-job]:not([data-job={name}])"
+        "{display:none}"
+        for name in FORMS
+    )
+    return (
+        f"{_OUTPUT}:has(.wb-panel) + {_OUTPUT} .wb-record-form{{display:none}}{jobs}"
+        f"{_OUTPUT}:not(:has(.wb-panel)):has(+ {_OUTPUT} .wb-record){{display:none}}"
+    )
 
 
 def _of_form(session: Session) -> Iterator[str]:
@@ -49,14 +63,19 @@ def _of_form(session: Session) -> Iterator[str]:
     yield "</div>"
 
 
+def _of_runs(ended: tuple[Ended, ...]) -> Iterator[str]:
+    for one in ended:
+        if not one.call.is_given:
+            yield '<div class="wb-record-form">'
+            if one is ended[0]:
+                yield _heading(one.form, "")
+                yield _fields(one.form, one.values)
+            yield _code(one.call.code())
+            yield "</div>"
+        yield from _of_run(one)
+
+
 def _of_run(one: Ended) -> Iterator[str]:
-    if not one.call.is_given:
-        yield '<div class="wb-record-form">'
-        if one.call.function != "ablate":
-            yield _heading(one.form, "")
-            yield _fields(one.form, one.values)
-        yield _code(one.call.code())
-        yield "</div>"
     if one.status.error is not None:
         yield error_html(one.status.error)
     elif one.result is None:
@@ -82,9 +101,10 @@ def _heading(form: Form, remark: str) -> str:
 def chosen(form: Form, values: Values) -> list[tuple[str, str]]:
     """Return the fields that hold something, as label and text."""
     found = []
+    unused = form.unused(values)
     for field in form.fields:
         value = values.get(field.name)
-        if value in (None, "", ()):
+        if value in (None, "", ()) or field.name in unused:
             continue
         text = ("yes" if value else "no") if isinstance(value, bool) else str(value)
         found.append((field.label, text))
@@ -128,13 +148,18 @@ def _text_of_form(session: Session) -> Iterator[str]:
     yield from _text_fields(session.form, session.values[session.form.name])
 
 
+def _text_of_runs(ended: tuple[Ended, ...]) -> Iterator[str]:
+    for one in ended:
+        if not one.call.is_given:
+            if one is ended[0]:
+                yield one.form.label
+                yield from _text_fields(one.form, one.values)
+            yield one.call.code()
+            yield ""
+        yield from _text_of_run(one)
+
+
 def _text_of_run(one: Ended) -> Iterator[str]:
-    if not one.call.is_given:
-        if one.call.function != "ablate":
-            yield one.form.label
-            yield from _text_fields(one.form, one.values)
-        yield one.call.code()
-        yield ""
     if one.status.error is not None:
         yield str(one.status.error)
     elif one.result is None:

@@ -31,20 +31,18 @@ def call(values: Values) -> Call:
         values, "target", "the target", "its checkpoint, or evidence with hidden states"
     )
     draft = required(values, "draft", "the draft", "a folder, a file, a Hub id or a URL")
-    expected = text_of(values, "expected")
-    options: tuple[tuple[str, Any], ...] = (
-        *given(
-            prompts=text_of(values, "prompts"),
-            evidence=text_of(values, "evidence"),
-            engine=text_of(values, "engine"),
-            expected=_number_or_text(expected),
-            requests=whole(values, "requests", "Requests"),
-        ),
-        *changed(FORM, values, "steps", "topk"),
-        *given(draft_tokens=whole(values, "draft_tokens", "Draft tokens")),
-        *changed(FORM, values, "temperature", "new_tokens"),
-    )  # fmt: skip
-    return Call("replay", (target, draft), options)
+    options: dict[str, Any] = {
+        "prompts": text_of(values, "prompts"),
+        "evidence": text_of(values, "evidence"),
+        "engine": text_of(values, "engine"),
+        "expected": _number_or_text(text_of(values, "expected")),
+        "requests": whole(values, "requests", "Requests"),
+        "draft_tokens": whole(values, "draft_tokens", "Draft tokens"),
+        **dict(changed(FORM, values, "steps", "topk", "temperature", "new_tokens")),
+    }
+    left_out = unused(values)
+    options = {name: value for name, value in options.items() if name not in left_out}
+    return Call("replay", (target, draft), given(**options))
 
 
 def _number_or_text(text: str) -> float | str:
@@ -86,6 +84,13 @@ def _ablate(values: Values, before: Call, result: Result) -> Call:
     return Call("ablate", (), options, of=before)
 
 
+def unused(values: Values) -> frozenset[str]:
+    """Return the fields that evidence decides, and without it those of neither."""
+    if text_of(values, "evidence"):
+        return frozenset({"prompts", "steps", "topk", "draft_tokens", "temperature", "new_tokens"})
+    return frozenset()
+
+
 FORM = Form(
     name="replay",
     label="Replay",
@@ -99,14 +104,15 @@ FORM = Form(
         Field("engine", "Engine", "combo", hint="sglang==0.5.11, or trainer; empty: as the evidence ran",
               options=engines),
         Field("expected", "Expected", hint="accept length it should reach: a number, metrics, a healthy run"),
-        Field("requests", "Requests", hint="only the first so many; empty: all"),
+        Field("requests", "Requests", "short", hint="only the first so many; empty: all"),
         Field("steps", "Steps", "integer", 3, "with evidence, its launch decides", low=1, high=64),
         Field("topk", "Top k", "integer", 1, "width of the tree", low=1, high=64),
-        Field("draft_tokens", "Draft tokens", hint="nodes of the tree; empty: steps + 1"),
+        Field("draft_tokens", "Draft tokens", "short", hint="nodes of the tree; empty: steps + 1"),
         Field("temperature", "Temperature", "number", 0.0, "of answers to prompts", low=0, high=10),
         Field("new_tokens", "New tokens", "integer", 64, "length of answers to prompts", low=1, high=4096),
     ),
     call=call,
+    unused=unused,
     action=lambda values: "Replay",
     follow_up=FollowUp(
         action="Ablate selected",

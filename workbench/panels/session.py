@@ -42,7 +42,8 @@ class Session:
     values, follow_values
         What is filled in, by job; and in the follow-up of the job's result.
     ended
-        The finished runs that are shown, the first result and what followed from it.
+        The finished runs that are shown, by job in the order in which they ended: of each job the last run,
+        and what followed from it.
     results
         All results, oldest first.
     """
@@ -53,9 +54,13 @@ class Session:
         self.values: dict[str, dict[str, Any]] = {f.name: f.defaults() for f in FORMS.values()}
         self.values[form.name] |= values or {}
         self.follow_values: dict[str, Any] = {}
-        self.ended: tuple[Ended, ...] = ()
+        self.ended: dict[str, tuple[Ended, ...]] = {}
         self.results: tuple[Result, ...] = ()
         self.run: Run | None = None
+        self.run_of: tuple[str, bool] = (
+            "",
+            False,
+        )  # the job it belongs to; whether it is a follow-up
         self._listeners: list[Callable[[], None]] = []
 
     def listen(self, changed: Callable[[], None]) -> None:
@@ -73,9 +78,9 @@ class Session:
 
     def subject(self) -> Ended | None:
         """Return the shown result that a follow-up belongs to."""
-        for one in reversed(self.ended):
-            follow = one.form.follow_up
-            if one.form is self.form and one.result and follow and follow.fits(one.result):
+        follow = self.form.follow_up
+        for one in reversed(self.ended.get(self.form.name, ())):
+            if follow is not None and one.result is not None and follow.fits(one.result):
                 return one
         return None
 
@@ -115,7 +120,7 @@ class Session:
         before = (subject,) if subject is not None else ()
 
         def ended(run: Run, status: Status) -> None:
-            self.ended = (*before, Ended(form, values, run.call, status, run.result))
+            self._keep(form, (*before, Ended(form, values, run.call, status, run.result)))
             if run.result is not None:
                 self.results = (*self.results, run.result)
 
@@ -123,6 +128,7 @@ class Session:
             for listener in self._listeners:
                 listener()
 
+        self.run_of = (form.name, follow)
         self.run = Run(call, subject.result if subject else None, changed=changed, ended=ended)
         self.run.start()
         return self.run
@@ -130,5 +136,9 @@ class Session:
     def show(self, call: Call, result: Result) -> None:
         """Take a result that was made elsewhere as if it had been run here."""
         values = dict(self.values[self.form.name])
-        self.ended = (Ended(self.form, values, call, Status(stage="done"), result),)
+        self._keep(self.form, (Ended(self.form, values, call, Status(stage="done"), result),))
         self.results = (*self.results, result)
+
+    def _keep(self, form: Form, ended: tuple[Ended, ...]) -> None:
+        others = {name: kept for name, kept in self.ended.items() if name != form.name}
+        self.ended = {**others, form.name: ended}

@@ -42,7 +42,7 @@ FORM = Form(
     fields=(
         Field("ckpt", "Checkpoint", hint="folder, file, Hub id, or http://host:port of a server"),
         Field("names", "Only these", hint="names or patterns, parted by commas: *.mlp.*, lm_head.weight"),
-        Field("sample", "Sample", hint="0.05 for a share of the rows, 128 for a number of them; empty: all"),
+        Field("sample", "Sample", "short", hint="0.05: a share of the rows; 128: that many; empty: all"),
         Field("target", "Target", hint="of a draft: weights that equal one of its are named"),
         Field("device", "Device", "choice", "cpu",
               options=lambda: (Option("cpu", "cpu"), Option("cuda", "cuda"))),

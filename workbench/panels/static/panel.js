@@ -15,8 +15,8 @@ function valueOf(field) {
 
 function valuesOf(root) {
   const values = {};
-  for (const field of root.querySelectorAll("[class*='wb-name-']")) {
-    const name = [...field.classList].find((c) => c.startsWith("wb-name-")).slice("wb-name-".length);
+  for (const field of root.querySelectorAll("[class*='wbp-name-']")) {
+    const name = [...field.classList].find((c) => c.startsWith("wbp-name-")).slice("wbp-name-".length);
     const value = valueOf(field);
     if (value !== undefined) values[name] = value;
   }
@@ -52,18 +52,18 @@ function render({ model, el }) {
     if (!event.target.matches("input, select")) return;
     event.preventDefault();
     event.stopPropagation();
-    send(event.target.closest(".wb-follow") ? "follow" : "run");
+    send(event.target.closest(".wbp-follow") ? "follow" : "run");
   };
   const clicked = async (event) => {
     const button = event.target.closest("button");
     if (!button) return;
-    if (button.classList.contains("wb-copy")) {
-      const code = button.closest(".wb-call").querySelector("pre");
+    if (button.classList.contains("wbp-copy")) {
+      const code = button.closest(".wbp-call").querySelector("pre");
       await copy(code ? code.textContent : "");
       const before = button.textContent;
       button.textContent = "Copied";
       setTimeout(() => (button.textContent = before), 1500);
-    } else if (button.classList.contains("wb-action")) {
+    } else if (button.classList.contains("wbp-action")) {
       send("values");
     }
   };
@@ -75,7 +75,9 @@ function render({ model, el }) {
     root.addEventListener("focusin", focused, options);
     root.addEventListener("keydown", pressed, { ...options, capture: true });
     root.addEventListener("click", clicked, { ...options, capture: true });
-    root.querySelector(".wb-message")?.setAttribute("aria-live", "polite");
+    for (const message of root.querySelectorAll(".wbp-message")) {
+      message.setAttribute("aria-live", "polite");
+    }
     root.dataset.ready = "";
     return true;
   };
