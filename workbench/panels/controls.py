@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -91,6 +92,7 @@ class Controls:
 
     def __init__(self, session: Session, recorded: Callable[[], None]) -> None:
         self.session, self._recorded = session, recorded
+        self._lock = threading.RLock()
         self._rows: dict[str, FieldRow] = {}
         self._follow_rows: dict[str, FieldRow | Checklist] = {}
         self._followed: object = None
@@ -132,13 +134,14 @@ class Controls:
 
     def update(self) -> None:
         """Show how far the run is; called from the run's threads, too."""
-        run, of = self.session.run, self.session.run_of
-        self._call.progress(run, mine=of == (self.session.form.name, False))
-        self._follow_call.progress(run, mine=of == (self.session.form.name, True))
-        if self.session.ended is not self._seen:
-            self._seen = self.session.ended
-            self._show_follow()
-            self._recorded()
+        with self._lock:
+            run, of = self.session.run, self.session.run_of
+            self._call.progress(run, mine=of == (self.session.form.name, False))
+            self._follow_call.progress(run, mine=of == (self.session.form.name, True))
+            if self.session.ended is not self._seen:
+                self._seen = self.session.ended
+                self._show_follow()
+                self._recorded()
 
     def _started(self, *, follow: bool) -> None:
         row = self._follow_call if follow else self._call

@@ -146,6 +146,8 @@ def _lines(text: str) -> str:
 def _text_of_form(session: Session) -> Iterator[str]:
     yield f"{session.form.label} (not run yet)"
     yield from _text_fields(session.form, session.values[session.form.name])
+    with contextlib.suppress(WorkbenchError):
+        yield session.call().code()
 
 
 def _text_of_runs(ended: tuple[Ended, ...]) -> Iterator[str]:

@@ -128,8 +128,9 @@ class Run:
 
     def stop(self) -> None:
         """Ask the call to stop where it next can; what it has until then is its result."""
-        self._stop.set()
-        self._update(stage="stopping")
+        if not self._stop.is_set():
+            self._stop.set()
+            self._update(stage="stopping")
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end, and return whether it came."""
@@ -164,8 +165,10 @@ class Run:
         self._ended(self, last)
         with self._lock:
             self._status = last
-        self._over.set()
-        self._changed()
+        try:
+            self._changed()
+        finally:
+            self._over.set()  # who waits finds everything shown
 
     def _tick(self) -> None:
         while not self._over.wait(_TICK):
