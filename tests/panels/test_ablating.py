@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 import workbench
 from workbench.errors import WorkbenchError
 from workbench.speculation.ablations import Ablations
+from workbench.speculation.causes import judge, judge_part
 from workbench.speculation.result import Replay
 
 from ..conftest import ROOT
+from ..test_speculation_causes import HEALTHY, scaled, scene, tried
 
 pytest.importorskip("torch")
 INCIDENT = ROOT / "data" / "incident"
@@ -17,14 +21,10 @@ INCIDENT = ROOT / "data" / "incident"
 
 @pytest.fixture(scope="module")
 def replayed() -> Replay:
-    return workbench.replay(
-        INCIDENT / "target",
-        INCIDENT / "drafts/speculators",
-        evidence=INCIDENT / "runs/sglang-0.5.14/d2t-absolute",
-        expected=2.5,
-        requests=8,
-        engine="trainer",
-    )
+    lines = (INCIDENT / "training/prompts.jsonl").read_text().splitlines()[:2]
+    prompts = [json.loads(line)["ids"] for line in lines]
+    draft = INCIDENT / "drafts/speculators"
+    return workbench.replay(INCIDENT / "target", draft, prompts, new_tokens=8)
 
 
 def test_a_replay_opens_the_list_of_its_ablations(replayed: Replay) -> None:
@@ -52,13 +52,34 @@ def test_nothing_selected_is_a_message(replayed: Replay) -> None:
     assert "no change is selected" in controls._follow_call.message.value
 
 
-def test_some_changes_alone_name_no_cause(replayed: Replay) -> None:
-    found = replayed.ablate(only=["layers -1", "layers +1"])
-    if found.verdict.state == "healthy":
-        pytest.fail("this evidence loses acceptance: the test would show nothing")
-    assert found.ok is None
-    assert found.verdict.missing
-    assert "ablate() without only=" in found.verdict.next_step
+# Made-up measurements: one change that restores all, one that restores a little.
+ONE, LITTLE = tried(HEALTHY, "layer"), tried(scaled(0.3), "order")
+
+
+def test_some_changes_alone_name_no_cause() -> None:
+    found = scene(ONE, LITTLE)
+    assert judge_part(found, ()) == judge(found)
+    assert judge(found).ok is False
+    part = judge_part(found, ("theta 10000", "no map"))
+    assert (part.state, part.ok, part.facts) == ("cannot_tell", None, ())
+    assert "2 other changes were not tried" in part.sentence
+    assert "With layer changed the accept length is 2.40" in part.sentence
+    assert part.nearest == "layer"
+    assert part.missing
+    assert any("theta 10000, no map" in text for text in part.evidence_against)
+    assert "without only=" in part.next_step
+
+
+def test_some_changes_alone_clear_nothing() -> None:
+    sampled = scene(tried(HEALTHY, "greedy/sampling"))
+    assert judge(sampled).ok is True
+    assert judge_part(sampled, ("theta 10000",)).ok is None
+
+
+def test_what_no_change_decides_is_the_same_with_some_of_them() -> None:
+    whole = scene(tried(HEALTHY, "layer", served=HEALTHY), served=HEALTHY)
+    assert judge_part(whole, ("theta 10000",)) == judge(whole)
+    assert judge(whole).ok is True
 
 
 def test_a_change_that_is_not_known_is_refused_with_near_names(replayed: Replay) -> None:

@@ -160,9 +160,7 @@ def judge_part(scene: Scene, left: Sequence[str]) -> Verdict:
     near = ""
     if best is not None:
         lift = best.lift
-        near = (
-            f" With {lift.words} {lift.accept_length:.2f} are accepted ({_percent(lift)} restored)."
-        )
+        near = f" With {lift.words} the accept length is {lift.accept_length:.2f}."
     expected = scene.reference.expected
     served = scene.reference.served.accept_length
     return Verdict(
