@@ -103,6 +103,31 @@ def test_by_keyboard_to_a_diagnosis_that_survives_the_kernel(
     picture(page, "panel-reopened.png")
 
 
+def test_an_untrusted_reader_sees_form_code_and_result(
+    lab: tuple[str, Path], open_lab: Callable[[str], Any], opened: Any
+) -> None:
+    _, work = lab
+    page = opened
+    page.locator(".wbp-name-path input").fill(str(CASE))
+    page.keyboard.press("Enter")
+    page.locator(".wb-record .wb-view[data-ready]").wait_for(timeout=60_000)
+    page.evaluate(SAVE_AND_SHUT_DOWN)
+    # As from somebody else: under another name and with other bytes it has no signature here.
+    saved = json.loads((work / "panel.ipynb").read_text())
+    saved["cells"][1]["source"] = "2 + 2"
+    saved["cells"][0]["source"] += "\n# mailed"
+    (work / "mailed.ipynb").write_text(json.dumps(saved))
+    page = open_lab("mailed.ipynb")
+    area = page.locator(".jp-OutputArea").first
+    area.locator("text=Hung in").first.wait_for(timeout=60_000)
+    text = area.inner_text()
+    assert page.locator(".wb-view").count() == 0  # nothing runs
+    for part in ("Or a case", f"workbench.open_evidence('{CASE}')", "TP1"):
+        assert part in text
+    for part in ("jp-OutputArea", "import(", "model not found", "VBox"):
+        assert part not in text
+
+
 def test_what_is_typed_last_is_run_and_a_mistake_is_a_message(opened: Any) -> None:
     page = opened
     page.locator(".wbp-name-path input").focus()
@@ -121,6 +146,7 @@ def test_what_is_typed_last_is_run_and_a_mistake_is_a_message(opened: Any) -> No
     page.locator(".wb-record [data-job=keys] .wb-view[data-ready]").wait_for(timeout=60_000)
     assert not error.is_visible()
     assert page.locator(".wbp-follow .wbp-action").inner_text() == "Write repaired copy"
+    page.locator(".wb-panel").evaluate("node => node.scrollIntoView()")
     for theme in ("Light", "Dark"):
         page.evaluate(
             "(theme) => window.jupyterapp.commands.execute('apputils:change-theme', { theme })",

@@ -14,9 +14,9 @@ def test_a_server_is_listed_attached_to_and_stopped_early(job: Job) -> None:
     controls = panel.controls()
     session = controls.session
     assert session.values["hang"]["server"] == root
-    assert any(str(root) in label for label, _ in controls._rows["server"].input.options)
+    assert any(str(root) in label for label, _ in controls.rows["server"].input.options)
     # The second snapshot is an hour away: only stopping ends this.
-    controls._rows["interval"].input.value = 3600
+    controls.rows["interval"].input.value = 3600
     assert panel.code == f"workbench.attach({root}, interval=3600.0)"
     seen: list[str] = []
 
@@ -37,4 +37,5 @@ def test_a_server_is_listed_attached_to_and_stopped_early(job: Job) -> None:
     assert any("waiting 3600 s for snapshot 2" in text for text in seen)
     assert "Stopped early" in controls._call.status.value
     # How long py-spy held each rank.
+    assert "Paused for at most: " in controls._call.status.value
     assert controls._call.status.value.count("scheduler") == 2

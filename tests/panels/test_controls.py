@@ -22,7 +22,7 @@ DRAFT = str(ROOT / "data/drafts/speculators")
 
 def put(controls: Controls, **values: Any) -> None:
     for name, value in values.items():
-        controls._rows[name].input.value = value
+        controls.rows[name].input.value = value
 
 
 def finish(panel: Panel) -> None:
@@ -44,7 +44,7 @@ def test_the_button_runs_the_call_and_the_result_is_the_panels() -> None:
     assert controls._call.copy.disabled  # nothing to run yet, so nothing to copy
     put(controls, path=CASE)
     assert panel.code == f"workbench.open_evidence({CASE!r})"
-    assert controls._rows["snapshots"].input.disabled
+    assert controls.rows["snapshots"].input.disabled
     controls._call.button.click()
     finish(panel)
     controls.update()
@@ -67,7 +67,7 @@ def test_what_is_missing_is_shown_as_a_message() -> None:
 
 def test_the_engine_is_a_choice_of_known_releases_or_any_text() -> None:
     controls = workbench.panel("keys").controls()
-    assert "sglang==0.5.11" in controls._rows["model"].input.options
+    assert "sglang==0.5.11" in controls.rows["model"].input.options
     put(controls, ckpt=DRAFT, model="sglang==0.5.8:LlamaForCausalLMEagle3")
     assert "LlamaForCausalLMEagle3" in controls._call.code.value
 
@@ -80,12 +80,21 @@ def test_each_job_keeps_its_values_and_its_result() -> None:
     controls._jobs.value = "weights"
     put(controls, ckpt="somewhere", sample="0.05")
     controls._jobs.value = "hang"
-    assert controls._rows["path"].input.value == CASE
+    assert controls.rows["path"].input.value == CASE
     controls._jobs.value = "weights"
-    assert controls._rows["sample"].input.value == "0.05"
+    assert controls.rows["sample"].input.value == "0.05"
     assert "wb-panel-weights" in controls.root._dom_classes
     assert "wb-panel-hang" not in controls.root._dom_classes
     assert controls._call.status.value == ""  # the run was another job's
+
+
+def test_what_is_heard_late_stays_with_its_own_job() -> None:
+    controls = workbench.panel("keys").controls()
+    target = controls.rows["target"].input
+    controls._jobs.value = "replay"
+    target.value = "typed before the job was changed"  # both jobs have a field of this name
+    assert controls.session.values["keys"]["target"] == "typed before the job was changed"
+    assert controls.session.values["replay"]["target"] == ""
 
 
 def test_a_repaired_copy_follows_a_diff(tmp_path: Path) -> None:
@@ -117,7 +126,9 @@ def test_keys_of_the_page_bring_the_values_they_were_pressed_with() -> None:
         "native": True,
         "other": 1,
     }
-    controls._heard("run", values)
+    controls._heard("run", {"keys": {"target": "of another job"}})
+    assert not controls.session.is_running
+    controls._heard("run", {"hang": values})
     finish(panel)
     assert panel.result is not None
     assert controls.session.values["hang"]["snapshots"] == 3

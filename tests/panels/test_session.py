@@ -144,6 +144,15 @@ def test_a_scan_reports_tensors_and_bytes_and_keeps_what_it_has_when_stopped() -
     assert "Stopped early" in record.bundle(session)["text/html"]
 
 
+def test_what_ended_before_it_could_be_stopped_is_whole() -> None:
+    session = Session(FORMS["keys"], {"ckpt": DRAFT, "model": "sglang==0.5.8"})
+    run = session.start()
+    run.stop()  # a diff has no place where it could stop
+    assert run.wait(120)
+    assert (run.status.stage, run.status.early) == ("done", False)
+    assert len(session.results) == 1
+
+
 def test_a_call_that_is_stopped_without_a_result_says_so() -> None:
     values = {
         "target": str(ROOT / "data/incident/target"),

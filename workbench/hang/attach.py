@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from workbench.hang.diagnosis import HangDiagnosis
 
+_MOST_PAUSES = 8  # processes whose pause is reported
+
 
 def attach(
     pid: int | None = None,
@@ -226,6 +228,8 @@ def _report_pauses(case: Path) -> None:
                 who = f"{one['role']} {one['pid']}"
                 held[who] = max(held.get(who, 0.0), longest)
     longest_first = sorted(held.items(), key=lambda item: -item[1])
-    told = ", ".join(f"{who} {seconds:.2f} s" for who, seconds in longest_first if seconds)
-    if told:
-        progress.say("reading the snapshots", f"py-spy ran on each process for at most: {told}")
+    named = [f"{who} {seconds:.2f} s" for who, seconds in longest_first if seconds]
+    more = f" and {len(named) - _MOST_PAUSES} more" if len(named) > _MOST_PAUSES else ""
+    if named:
+        paused = f"Paused for at most: {', '.join(named[:_MOST_PAUSES])}{more}"
+        progress.say("reading the snapshots", paused)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import ipywidgets
@@ -12,7 +13,7 @@ from workbench.display.html import escape
 from workbench.errors import WorkbenchError
 from workbench.panels.calls import Call
 from workbench.panels.fields import Checklist, FieldRow
-from workbench.panels.forms import Field
+from workbench.panels.forms import Field, Form
 from workbench.panels.keyboard import Keyboard
 from workbench.panels.record import error_html
 from workbench.panels.running import Run
@@ -93,7 +94,7 @@ class Controls:
     def __init__(self, session: Session, recorded: Callable[[], None]) -> None:
         self.session, self._recorded = session, recorded
         self._lock = threading.RLock()
-        self._rows: dict[str, FieldRow] = {}
+        self._forms: dict[str, dict[str, FieldRow]] = {}
         self._follow_rows: dict[str, FieldRow | Checklist] = {}
         self._followed: object = None
         self._seen: object = session.ended
@@ -123,6 +124,11 @@ class Controls:
         self._open()
         session.listen(self.update)
         self.update()
+
+    @property
+    def rows(self) -> dict[str, FieldRow]:
+        """The fields of the job that is shown."""
+        return self._forms[self.session.form.name]
 
     def run(self) -> None:
         """Run the form's call."""
@@ -158,16 +164,19 @@ class Controls:
 
     def _heard(self, action: str, values: Mapping[str, Any]) -> None:
         """Take the values that the page holds, then do what a key asked for."""
+        form = self.session.form.name
+        held = values.get(form)
+        if not isinstance(held, dict):
+            return  # the page still shows another job
         ticked: dict[str, dict[int, bool]] = {}
-        for name, raw in values.items():
+        for name, raw in held.items():
             key, _, at = str(name).partition(":")
             if at.isdecimal():
                 ticked.setdefault(key, {})[int(at)] = bool(raw)
                 continue
-            for rows in (self._rows, self._follow_rows):
-                row = rows.get(key)
-                if isinstance(row, FieldRow):
-                    row.put(raw)
+            row = self.rows.get(key) or self._follow_rows.get(key)
+            if isinstance(row, FieldRow):
+                row.put(raw)
         for key, boxes in ticked.items():
             listed = self._follow_rows.get(key)
             if isinstance(listed, Checklist):
@@ -192,18 +201,18 @@ class Controls:
                 f"wb-panel-{name}"
             )
         self._purpose.value = escape(form.purpose)
-        self._rows = {
-            field.name: FieldRow(field, values[field.name], self._put) for field in form.fields
-        }
-        for name, row in self._rows.items():
-            values[name] = row.value
+        if form.name not in self._forms:
+            put = partial(self._put, form)
+            rows = {f.name: FieldRow(f, values[f.name], put, form.name) for f in form.fields}
+            self._forms[form.name] = rows
+            values |= {name: row.value for name, row in rows.items()}
         self._call.message.value = ""
-        self._fields.children = tuple(row.box for row in self._rows.values())
+        self._fields.children = tuple(row.box for row in self.rows.values())
         self._show_follow()
         self._show_call()
 
-    def _put(self, name: str, value: Any) -> None:
-        self.session.values[self.session.form.name][name] = value
+    def _put(self, form: Form, name: str, value: Any) -> None:
+        self.session.values[form.name][name] = value
         self._show_call()
         self._changed()
 
@@ -215,7 +224,7 @@ class Controls:
         form = self.session.form
         values = self.session.values[form.name]
         unused = form.unused(values)
-        for name, row in self._rows.items():
+        for name, row in self.rows.items():
             row.input.disabled = name in unused
         self._call.button.description = form.action(values)
         self._call.show(self.session.call)
@@ -242,12 +251,12 @@ class Controls:
         self._follow_call.show(self.session.follow_call)
 
     def _follow_row(self, field: Field) -> FieldRow | Checklist:
-        values = self.session.follow_values
+        values, form = self.session.follow_values, self.session.form.name
         if field.kind != "checklist":
-            return FieldRow(field, values[field.name], self._put_follow)
+            return FieldRow(field, values[field.name], self._put_follow, form)
         options = self.session.follow_options()
         values[field.name] = tuple(option.value for option in options)
-        return Checklist(field, options, values[field.name], self._put_follow)
+        return Checklist(field, options, values[field.name], self._put_follow, form)
 
     def _put_follow(self, name: str, value: Any) -> None:
         self.session.follow_values[name] = value

@@ -22,13 +22,16 @@ class FieldRow:
         The row.
     """
 
-    def __init__(self, field: Field, value: Any, changed: Callable[[str, Any], None]) -> None:
+    def __init__(
+        self, field: Field, value: Any, changed: Callable[[str, Any], None], form: str = ""
+    ) -> None:
         self.field = field
         self._changed = changed
         self._options: tuple[Option, ...] = ()
         self.input = self._made(value)
         self.input.add_class("wbp-field")
         self.input.add_class(f"wbp-name-{field.name}")
+        self.input.add_class(f"wbp-of-{form}")
         self.input.observe(self._observed, "index" if field.kind == "choice" else "value")
         self.box = ipywidgets.HBox(self._parts())
         self.box.add_class("wbp-row")
@@ -140,7 +143,9 @@ class Checklist:
         options: Sequence[Option],
         ticked: Sequence[Any],
         changed: Callable[[str, Any], None],
+        form: str = "",
     ) -> None:
+        self._form = form
         self.field, self._options, self._changed = field, tuple(options), changed
         self._quiet = False
         self._boxes = [self._ticked(at, option, ticked) for at, option in enumerate(options)]
@@ -172,6 +177,7 @@ class Checklist:
             value=option.value in ticked, description=option.label, indent=False
         )
         box.add_class(f"wbp-name-{self.field.name}:{at}")
+        box.add_class(f"wbp-of-{self._form}")
         box.observe(self._observed, "value")
         return box
 

@@ -43,6 +43,7 @@ def bundle(session: Session) -> dict[str, Any]:
 
 def _style() -> str:
     """Return what hides the record's form while the widgets live, and the widgets' place once they do not."""
+    # The newest result next to the buttons that made it; on paper they follow each other.
     jobs = "".join(
         f"{_OUTPUT}:has(.wb-panel-{name}) + {_OUTPUT} [data-job]:not([data-job={name}])"
         "{display:none}"
@@ -50,6 +51,7 @@ def _style() -> str:
     )
     return (
         f"{_OUTPUT}:has(.wb-panel) + {_OUTPUT} .wb-record-form{{display:none}}{jobs}"
+        f"{_OUTPUT}:has(.wb-panel) + {_OUTPUT} .wb-record-job{{display:flex;flex-direction:column-reverse}}"
         f"{_OUTPUT}:not(:has(.wb-panel)):has(+ {_OUTPUT} .wb-record){{display:none}}"
     )
 
@@ -65,6 +67,7 @@ def _of_form(session: Session) -> Iterator[str]:
 
 def _of_runs(ended: tuple[Ended, ...]) -> Iterator[str]:
     for one in ended:
+        yield "<div>"
         if not one.call.is_given:
             yield '<div class="wb-record-form">'
             if one is ended[0]:
@@ -73,6 +76,7 @@ def _of_runs(ended: tuple[Ended, ...]) -> Iterator[str]:
             yield _code(one.call.code())
             yield "</div>"
         yield from _of_run(one)
+        yield "</div>"
 
 
 def _of_run(one: Ended) -> Iterator[str]:
@@ -82,7 +86,8 @@ def _of_run(one: Ended) -> Iterator[str]:
         yield f"<p>{escape(one.status.sentence())}</p>"
     else:
         if one.status.early:
-            yield f'<p style="margin:0 0 8px">{escape(one.status.sentence())}</p>'
+            early = escape(one.status.sentence())
+            yield f'<p class="wb-record-form" style="margin:0 0 8px">{early}</p>'
         yield f'<div style="margin:0 0 16px">{_shown(one)["text/html"]}</div>'
 
 

@@ -37,7 +37,7 @@ class Status:
     error
         Why it failed.
     early
-        Whether it was asked to stop before its end.
+        Whether it was stopped before its end.
     """
 
     stage: Stage = "running"
@@ -108,6 +108,7 @@ class Run:
         self._began = time.monotonic()
         self._stop = threading.Event()
         self._over = threading.Event()
+        self._interrupted = False
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="workbench panel", daemon=True)
         self._clock = threading.Thread(target=self._tick, name="workbench clock", daemon=True)
@@ -149,9 +150,14 @@ class Run:
         text = now.text or before.text
         self._update(progress=dataclasses.replace(now, text=text))
 
+    def _stopping(self) -> bool:
+        # Only what was really interrupted is less than whole.
+        self._interrupted = self._stop.is_set()
+        return self._interrupted
+
     def _run(self) -> None:
         try:
-            with progress.watched(self._tell, self._stop.is_set):
+            with progress.watched(self._tell, self._stopping):
                 self.result = self.call.run(self._subject)
             stage: Stage = "done"
             error = None
@@ -161,7 +167,7 @@ class Run:
             stage, error = "failed", known
         except Exception as unknown:
             stage, error = "failed", _our_mistake(unknown, self.call)
-        last = dataclasses.replace(self.status, stage=stage, error=error, early=self._stop.is_set())
+        last = dataclasses.replace(self.status, stage=stage, error=error, early=self._interrupted)
         self._ended(self, last)
         with self._lock:
             self._status = last

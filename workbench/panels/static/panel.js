@@ -13,12 +13,17 @@ function valueOf(field) {
   return input.value;
 }
 
+function named(field, prefix) {
+  return [...field.classList].find((name) => name.startsWith(prefix)).slice(prefix.length);
+}
+
+// By form and name: the page may still show the form of the job before.
 function valuesOf(root) {
   const values = {};
   for (const field of root.querySelectorAll("[class*='wbp-name-']")) {
-    const name = [...field.classList].find((c) => c.startsWith("wbp-name-")).slice("wbp-name-".length);
     const value = valueOf(field);
-    if (value !== undefined) values[name] = value;
+    if (value === undefined) continue;
+    (values[named(field, "wbp-of-")] ??= {})[named(field, "wbp-name-")] = value;
   }
   return values;
 }
