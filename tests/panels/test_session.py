@@ -179,6 +179,28 @@ def test_progress_without_a_watcher_is_nothing() -> None:
     assert not progress.is_watched()
 
 
+def test_a_bar_that_is_watched_reports_instead_of_being_shown(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from workbench.display.bars import bar
+
+    heard: list[progress.Progress] = []
+    with progress.watched(heard.append, lambda: len(heard) > 6):
+        shown = bar(total=60.0, bar_format="{desc} {bar} {n:.0f}/{total:.0f} s")
+        shown.set_description_str("waiting")
+        shown.update(0.5)
+        assert list(bar("ab", desc="changes")) == ["a", "b"]
+        with pytest.raises(KeyboardInterrupt):
+            for _ in bar(range(9), unit=" tensors"):
+                pass
+    assert heard[0].text == "waiting"
+    assert (heard[1].done, heard[1].total, heard[1].unit) == (0.5, 60.0, " s")
+    assert heard[2].text == "changes"
+    assert [(one.done, one.total) for one in heard[3:5]] == [(0, 2), (1, 2)]
+    assert heard[-1].unit == " tensors"
+    assert capsys.readouterr().err == ""
+
+
 def test_the_record_shows_form_code_and_result_of_every_job() -> None:
     session = Session(FORMS["hang"], {"path": CASE})
     ran(session)

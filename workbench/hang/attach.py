@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench import progress
+from workbench.display.bars import bar as progress_bar
 from workbench.errors import WorkbenchError, shown
 from workbench.hang.collector import collect as collector
 from workbench.hang.collector.servers import CollectError
@@ -184,28 +185,20 @@ def told() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _progress(plan: collector.Plan) -> Iterator[None]:
-    """Show what is done, and the seconds of waiting as they pass, to a terminal or to who watches."""
-    from tqdm import tqdm
-
+    """Show what is done, and the seconds of waiting as they pass."""
     waiting = (plan.snapshots - 1) * plan.interval
-    waited = 0.0
     form = "{desc} {bar} {n:.0f}/{total:.0f} s"
-    off = True if progress.is_watched() else None
-    with tqdm(total=waiting, disable=off, leave=False, bar_format=form) as bar:
+    with progress_bar(total=waiting, bar_format=form) as bar:
 
         def wait(seconds: float) -> None:
-            nonlocal waited
             until = time.monotonic() + seconds
             while (left := until - time.monotonic()) > 0:
-                progress.step(waited, waiting, " s")
                 step = min(0.5, left)
                 time.sleep(step)
-                waited += step
                 bar.update(step)
 
         def say(text: Any) -> None:
             bar.set_description_str(str(text))
-            progress.say(str(text))
 
         plan.say, plan.wait = say, wait
         yield

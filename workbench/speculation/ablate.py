@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from workbench import progress
+from workbench.display.bars import bar as progress_bar
 from workbench.errors import WorkbenchError, shown
 from workbench.speculation.ablations import Ablations
 from workbench.speculation.causes import ENOUGH, Scene, Tried, Verdict, judge_part, needs_pairs
@@ -284,10 +283,4 @@ def _spread(count: int, wanted: int) -> list[int]:
 
 def _shown(items: Sequence[Any], what: str) -> Iterator[Any]:
     """Yield items with a progress bar where somebody watches."""
-    from tqdm import tqdm
-
-    off = progress.is_watched() or not sys.stderr.isatty()
-    for count, item in enumerate(tqdm(items, desc=what, leave=False, disable=off)):
-        progress.say(what)
-        progress.step(count, len(items), " changes")
-        yield item
+    yield from progress_bar(items, desc=what)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench import progress
 from workbench.checkpoint.dequantize import LogicalWeights, logical_weights
+from workbench.display.bars import bar as progress_bar
 from workbench.errors import WorkbenchError, shorten, shown
 from workbench.weights.reading import check_sample
 from workbench.weights.records import Judgement, Measure
@@ -208,23 +209,18 @@ def _collect(
     notes: list[str],
 ) -> tuple[dict[int, Pair], bool]:
     """Return what was found by position, and whether it was interrupted."""
-    from tqdm import tqdm
-
     found: dict[int, Pair] = {}
-    told = 0
-    terminal = sys.stderr.isatty() and not progress.is_watched()
-    watched = progress.is_watched()
-    size = sum(weights[at].nbytes for at in chosen) if watched else 0
-    read = 0
-    bar = tqdm(total=len(chosen), unit=" tensors", disable=not terminal, leave=False)
+    told = read = size = 0
+    terminal = sys.stderr.isatty()
+    bar = progress_bar(total=len(chosen), unit=" tensors")
     try:
         for at, pair in stream:
             found[at] = pair
-            bar.update()
-            if watched:
+            if progress.is_watched():
+                size = size or sum(weights[number].nbytes for number in chosen)
                 read += weights[at].nbytes
-                of = f"{read / 1e9:,.2f} of {size / 1e9:,.2f} GB"
-                progress.step(len(found), len(chosen), " tensors", of)
+                bar.set_postfix_str(f"{read / 1e9:,.2f} of {size / 1e9:,.2f} GB")
+            bar.update()
             measure, judged = pair
             bad = judged.verdict in ("at_init", "invalid") and len(measure.shape) > 1
             if bad and terminal and told < _MOST_TOLD:
