@@ -142,7 +142,7 @@ def test_a_zombie_and_a_process_that_is_gone_are_not_called_refused() -> None:
 
 
 def test_without_pyspy_there_are_no_stacks_and_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pyspy, "_find", lambda: None)
+    monkeypatch.setattr(pyspy.find_pyspy, "candidates", list)
     taken = PySpy().dump(os.getpid())
     assert taken.data is None
     assert taken.record["refusal"] == "py-spy is not installed here"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from workbench.checkpoint.open import open_checkpoint
+    from workbench.core.saving import load
     from workbench.errors import WorkbenchError
     from workbench.export.report import report
     from workbench.hang.attach import attach
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from workbench.keys.diff import diff_keys
     from workbench.keys.repair import fix_checkpoint
     from workbench.panels.opening import panel
-    from workbench.result import load
     from workbench.speculation.replaying import replay
     from workbench.weights.scan import scan_weights
 
@@ -27,7 +27,7 @@ _HOMES = {
     "attach": "workbench.hang.attach",
     "diff_keys": "workbench.keys.diff",
     "fix_checkpoint": "workbench.keys.repair",
-    "load": "workbench.result",
+    "load": "workbench.core.saving",
     "load_ipython_extension": "workbench.magics",
     "open_checkpoint": "workbench.checkpoint.open",
     "open_evidence": "workbench.hang.open_evidence",

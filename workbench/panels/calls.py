@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from workbench.result import Result
+    from workbench.core.result import Result
 
 _WIDEST = 88  # columns of a call on one line
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import ipywidgets
 
-from workbench.display.html import escape
+from workbench.display.html import code_lines, escape
 from workbench.errors import WorkbenchError
 from workbench.panels.calls import Call
 from workbench.panels.fields import Checklist, FieldRow
@@ -65,7 +65,7 @@ class CallRow:
     def show(self, made: Callable[[], Call]) -> None:
         """Show the call, or what it still needs."""
         try:
-            self.code.value = f"<pre>{escape_code(made().code())}</pre>"
+            self.code.value = f"<pre>{code_lines(made().code())}</pre>"
             self.copy.disabled = False
         except WorkbenchError as error:
             need = f"{error.what}. {error.next_step}"
@@ -73,11 +73,6 @@ class CallRow:
                 f'<span class="wbp-quiet">{escape(need[:1].upper() + need[1:])}</span>'
             )
             self.copy.disabled = True
-
-
-def escape_code(code: str) -> str:
-    """Return code of several lines, escaped."""
-    return "\n".join(escape(line) for line in code.split("\n"))
 
 
 class Controls:

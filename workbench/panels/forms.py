@@ -11,7 +11,7 @@ from workbench.errors import WorkbenchError, shown
 from workbench.panels.calls import Call
 
 if TYPE_CHECKING:
-    from workbench.result import Result
+    from workbench.core.result import Result
 
 Kind = Literal["text", "short", "combo", "choice", "integer", "number", "switch", "checklist"]
 Values = Mapping[str, Any]

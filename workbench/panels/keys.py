@@ -10,7 +10,7 @@ from workbench.panels.calls import Call
 from workbench.panels.forms import Field, FollowUp, Form, Option, Values, given, required, text_of
 
 if TYPE_CHECKING:
-    from workbench.result import Result
+    from workbench.core.result import Result
 
 
 def engines() -> Sequence[Option]:

@@ -7,11 +7,11 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.core.result import Result
 from workbench.errors import WorkbenchError, shown
 from workbench.panels import record
 from workbench.panels.calls import GIVEN
 from workbench.panels.session import FORMS, Session
-from workbench.result import Result
 
 if TYPE_CHECKING:
     from workbench.panels.controls import Controls
@@ -170,7 +170,7 @@ def _session_of(thing: Any) -> Session:
 def _of_path(text: str) -> Session:
     path = Path(text).expanduser()
     if path.suffix == ".json" and path.is_file() and not path.name.endswith(".index.json"):
-        from workbench.result import load
+        from workbench.core.saving import load
 
         try:
             return _of_result(load(path))

@@ -11,8 +11,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from workbench.display.html import escape, prose
-from workbench.display.palette import tone
+from workbench.display.html import code_lines, escape, prose, sign
 from workbench.errors import WorkbenchError
 from workbench.panels.session import FORMS, Ended, Session
 
@@ -126,17 +125,12 @@ def _fields(form: Form, values: Values) -> str:
 
 
 def _code(code: str) -> str:
-    lines = "\n".join(escape(line) for line in code.split("\n"))
-    return f'<pre style="{_CODE}">{lines}</pre>'
+    return f'<pre style="{_CODE}">{code_lines(code)}</pre>'
 
 
 def error_html(error: WorkbenchError) -> str:
     """Return an error as a readable message: what happened, why, and what to do next."""
-    look = tone("error")
-    sign = (
-        f'<b style="color:{look.light};color:light-dark({look.light},{look.dark})">{look.glyph}</b>'
-    )
-    parts = [f'<p style="font-weight:600;margin:0 0 4px">{sign} {_lines(error.what)}</p>']
+    parts = [f'<p style="font-weight:600;margin:0 0 4px">{sign("error")} {_lines(error.what)}</p>']
     if error.why:
         parts.append(f'<p style="margin:0 0 4px">{_lines(error.why)}</p>')
     if error.next_step:

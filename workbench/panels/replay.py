@@ -22,7 +22,7 @@ from workbench.panels.forms import (
 from workbench.panels.keys import engines
 
 if TYPE_CHECKING:
-    from workbench.result import Result
+    from workbench.core.result import Result
 
 
 def call(values: Values) -> Call:

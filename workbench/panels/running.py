@@ -13,8 +13,8 @@ from workbench.errors import WorkbenchError
 from workbench.progress import Progress
 
 if TYPE_CHECKING:
+    from workbench.core.result import Result
     from workbench.panels.calls import Call
-    from workbench.result import Result
 
 Stage = Literal["running", "stopping", "done", "stopped", "failed"]
 _STARTING = Progress("starting")

@@ -14,7 +14,7 @@ from workbench.panels.forms import FollowUp, Form, Option
 from workbench.panels.running import Run, Status
 
 if TYPE_CHECKING:
-    from workbench.result import Result
+    from workbench.core.result import Result
 
 FORMS: dict[str, Form] = {
     form.name: form for form in (hang.FORM, keys.FORM, weights.FORM, replay.FORM)

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.checkpoint import pickles
 from workbench.checkpoint.sources import check_regular
-from workbench.errors import WorkbenchError, shown
+from workbench.errors import CheckpointError, WorkbenchError, shown
 from workbench.speculation.facts import Recorded
 from workbench.speculation.observed import Hidden, Run
 
@@ -72,11 +73,11 @@ def recorded_of(hidden: Sequence[Hidden], run: Run | None) -> tuple[Recorded, ..
 
 def load_pickle(file: Path) -> Mapping[str, Any]:
     """Return the tensors of a ``torch.save`` file, by name; nothing in it is executed."""
-    import torch
-
     _check_size(file)
     try:
-        value = torch.load(file, map_location="cpu", weights_only=True)
+        value = pickles.load(file)
+    except CheckpointError:
+        raise
     except Exception as error:
         raise no_sample(file, f"{type(error).__name__}: {error}") from None
     if not isinstance(value, Mapping):
