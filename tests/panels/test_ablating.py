@@ -49,7 +49,7 @@ def test_nothing_selected_is_a_message(replayed: Replay) -> None:
     count = len(controls.session.follow_options())
     controls._follow_rows["only"].put(dict.fromkeys(range(count), False))  # type: ignore[arg-type]
     controls._follow_call.button.click()
-    assert "no change is selected" in controls._follow_call.message.value
+    assert "nothing is selected" in controls._follow_call.message.value
 
 
 # Made-up measurements: one change that restores all, one that restores a little.

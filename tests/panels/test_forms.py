@@ -102,7 +102,7 @@ def test_every_argument_of_a_call_is_one_of_the_function(name: str) -> None:
 @pytest.mark.parametrize(
     ("form", "values", "says"),
     [
-        (hang.FORM, {}, "no server is chosen"),
+        (hang.FORM, {}, "neither a server nor a case"),
         (keys.FORM, {"model": "sglang"}, "the checkpoint is missing"),
         (keys.FORM, {"ckpt": "c", "model": "  "}, "the engine is missing"),
         (weights.FORM, {}, "the checkpoint is missing"),

@@ -15,7 +15,7 @@ def running_servers() -> Sequence[Option]:
 
     found = servers.find_servers(proc.everyone())
     if not found:
-        return (Option("No SGLang server is running on this machine", None),)
+        return (Option("SGLang is not running on this machine", None),)
     return tuple(Option(servers.describe(server), server.root) for server in found)
 
 
@@ -28,7 +28,7 @@ def call(values: Values) -> Call:
     if not isinstance(pid, int):
         raise WorkbenchError(
             "there is nothing to diagnose yet",
-            why="no server is chosen, and no case is named",
+            why="neither a server nor a case is chosen",
             next_step="Choose a server (Refresh lists them again), or give the path of a case or a log.",
         )
     options = changed(FORM, values, "snapshots", "interval", "native")

@@ -73,9 +73,7 @@ def _ablate(values: Values, before: Call, result: Result) -> Call:
     chosen = tuple(values.get("only") or ())
     everything = tuple(option.value for option in changes_of(result))
     if not chosen:
-        raise WorkbenchError(
-            "no change is selected", next_step="Select one or more, or all of them."
-        )
+        raise WorkbenchError("nothing is selected", next_step="Select one or more, or all of them.")
     options: tuple[tuple[str, Any], ...] = ()
     if set(chosen) != set(everything):
         options = (("only", [name for name in everything if name in set(chosen)]),)
