@@ -82,7 +82,11 @@ def attach(
 
             source, notes = collect_hosts(client, plan, Path(folder))
         else:
-            with _progress(plan), writing(Path(folder) / "case.zip", "case") as file, told():
+            with (
+                _progress(plan),
+                writing(Path(folder) / "case.zip", "case") as file,
+                collector_errors(),
+            ):
                 found = collector.collect(file, plan)
             source, notes = f"pid {found.root}", []
             _report_pauses(Path(folder) / "case.zip")
@@ -144,7 +148,7 @@ def collect_case(
     zipped = prepared(out, "case", examined=(log,), force=force)
     plan = _plan(pid, snapshots, interval, native, log)
     plan.salt = salt
-    with _progress(plan), writing(zipped, "case", mode=0o600) as file, told():
+    with _progress(plan), writing(zipped, "case", mode=0o600) as file, collector_errors():
         return collector.collect(file, plan)
 
 
@@ -200,7 +204,7 @@ def _plan(
 
 
 @contextlib.contextmanager
-def told() -> Iterator[None]:
+def collector_errors() -> Iterator[None]:
     """Turn the collector's error into the workbench's."""
     try:
         yield

@@ -1,4 +1,4 @@
-"""All that was seen of each rank, joined over the snapshots: what the rules judge."""
+"""All that the evidence has of each rank, joined over the snapshots: what the rules judge."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from workbench.hang.records import Dump, Frame, Gpu, Phase, Process, Rank, Role,
 BUSY_GPU = 90.0
 # Below this a GPU holds no weights of a model that needs several of them.
 EMPTY_GPU_MIB = 4096.0
-# What a log's clock, cut to seconds, may be off from a look's; and after how many seconds without a line of
-# a batch a server under load is not getting on.
+# What a log's clock, cut to seconds, may be off from a snapshot's; and after how many seconds without a line
+# of a batch a server under load makes no progress.
 _CLOCKS = 1.5
 _SILENCE = 60.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class RankLook:
-    """One rank: who it is, what it stands in, whether it moves.
+class GroupRank:
+    """One rank: who it is, where it is, whether it moves.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class RankLook:
     wait: WaitClass = "UNKNOWN"
     phase: Phase = "unknown"
     same_stack: bool | None = None
-    looks: int = 0
+    snapshots: int = 0
     sleeps: bool = False
     cpu: float | None = None
     io: float | None = None
@@ -63,7 +63,7 @@ class RankLook:
         return self.process is not None and (self.process.state or "") in ("T", "t")
 
     @property
-    def seen(self) -> bool:
+    def has_stack(self) -> bool:
         """Whether there is a stack of it."""
         return bool(self.frames)
 
@@ -98,12 +98,12 @@ class Helper:
 
     def __str__(self) -> str:
         role = "main process" if self.role == "parent" else self.role
-        told = {"T": "is stopped (state T)", "": "was there, and is gone"}
-        return f"the server's {role} (pid {self.pid}) {told.get(self.state, 'is a zombie')}"
+        states = {"T": "is stopped (state T)", "": "is gone since an earlier snapshot"}
+        return f"the server's {role} (pid {self.pid}) {states.get(self.state, 'is a zombie')}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Look:
+class RankGroup:
     """One group of ranks that wait for each other, and all that bears on it.
 
     Attributes
@@ -121,11 +121,11 @@ class Look:
     mute
         Whether the main process was seen, and no detokenizer.
     snapshots
-        How many looks at least one APART were taken of the group's processes; `interval` lies between the
+        How many snapshots at least one APART were taken of the group's processes; `interval` lies between the
         last two, which were taken `since` and `until`.
     """
 
-    ranks: tuple[RankLook, ...]
+    ranks: tuple[GroupRank, ...]
     expected: int
     sure: bool
     absent: tuple[int, ...] = ()
@@ -152,12 +152,12 @@ class Look:
     notes: tuple[str, ...] = ()
 
     @property
-    def alive(self) -> tuple[RankLook, ...]:
+    def alive(self) -> tuple[GroupRank, ...]:
         """The ranks that live."""
         return tuple(rank for rank in self.ranks if not rank.gone)
 
     @property
-    def dead(self) -> tuple[RankLook, ...]:
+    def dead(self) -> tuple[GroupRank, ...]:
         """The ranks that are known to have died."""
         return tuple(rank for rank in self.ranks if rank.gone)
 
@@ -172,31 +172,32 @@ class Look:
         return (
             not self.unnamed
             and len(self.alive) == self.expected
-            and all(rank.seen or rank.stopped for rank in self.alive)
+            and all(rank.has_stack or rank.stopped for rank in self.alive)
         )
 
     @property
     def twice(self) -> bool:
         """Whether every living rank was looked at twice; one with a stack, at its stack."""
         return self.snapshots > 1 and all(
-            rank.looks > 1 and (rank.same_stack is not None or not rank.seen or rank.stopped)
+            rank.snapshots > 1
+            and (rank.same_stack is not None or not rank.has_stack or rank.stopped)
             for rank in self.alive
         )
 
     @property
     def frozen(self) -> bool:
-        """Whether every living rank stands still over two looks."""
+        """Whether every living rank is at the same place in two snapshots."""
         return bool(self.alive) and self.twice and all(rank.moving is False for rank in self.alive)
 
-    def later(self, one: phases.Said) -> bool:
-        """Whether a line of the log was written after the last look."""
+    def later(self, one: phases.MarkedLine) -> bool:
+        """Whether a line of the log was written after the last snapshot."""
         return self.until is not None and one.utc is not None and one.utc > self.until + _CLOCKS
 
     @property
     def progressed(self) -> bool:
-        """Whether the log has a batch from after the look before the last: nothing hung at that.
+        """Whether the log has a batch from after the last snapshot but one: nothing hung then.
 
-        Of a log whose zone nobody knows only a batch between the two looks counts.
+        Of a log whose zone is not known only a batch between the two snapshots counts.
         """
         if self.since is None or self.until is None:
             return False
@@ -209,13 +210,13 @@ class Look:
 
     @property
     def silent(self) -> bool:
-        """Whether the log, whose zone is known, has been silent for long at the last look."""
+        """Whether the log, whose zone is known, has been silent for long at the last snapshot."""
         zoned = any(one.zoned for one in self.story.batches)
         last = self.story.last_utc
         return (
             zoned and self.until is not None and last is not None and self.until - last > _SILENCE
         )
 
-    def of(self, *classes: WaitClass) -> tuple[RankLook, ...]:
-        """Return the living ranks that stand in one of the wait classes."""
+    def of(self, *classes: WaitClass) -> tuple[GroupRank, ...]:
+        """Return the living ranks that are in one of the wait classes."""
         return tuple(rank for rank in self.alive if rank.wait in classes)

@@ -1,4 +1,4 @@
-"""What bears on the ranks beside their own looks: sizes that are believed, helpers, NCCL's own counts."""
+"""What matters to a group next to its ranks: sizes that are believed, helpers, NCCL's own counts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from workbench.engines import flags
-from workbench.hang.look import Helper
+from workbench.hang.rank_group import Helper
 from workbench.hang.records import Process, Role, Scene, Snapshot
 
 # The largest launch that is believed.
@@ -16,7 +16,7 @@ MOST_RANKS = 65536
 
 
 def whole(arguments: Mapping[str, str], name: str) -> int:
-    """Return a size of a launch, 1 where it is not told."""
+    """Return a size of a launch, 1 where the arguments do not have it."""
     value = arguments.get(name, "")
     return int(value) if value.isdigit() and 0 < int(value) < 10**6 else 1
 
@@ -51,7 +51,7 @@ _NEEDED: tuple[Role, ...] = ("parent", "detokenizer", "controller")
 
 
 def helpers(hosts: Iterable[Sequence[Snapshot]]) -> tuple[Helper, ...]:
-    """Return the processes beside the ranks that do not run at the last look of their host."""
+    """Return the processes next to the ranks that do not run in the last snapshot of their host."""
     found: list[Helper] = []
     for snapshots in hosts:
         listed = [s for s in snapshots if any(p.rank and p.state for p in s.processes)]

@@ -1,4 +1,4 @@
-"""How a diagnosis is worded: names of ranks, frames, durations, and what stands together on one line."""
+"""How a diagnosis is worded: names of ranks, frames, durations, and what shares one line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from workbench.display import text as lines
-from workbench.hang.shown import RankSeen, Span, TreeNode
+from workbench.hang.diagnosis_records import RankRow, Span, TreeNode
 
 if TYPE_CHECKING:
     from workbench.hang.diagnosis import HangDiagnosis
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 STANDINGS = (
     "odd", "missing", "stopped", "not_seen", "waiting", "present", "moving", "idle", "not_collected"
 )  # fmt: skip
-"""How a rank may stand, the ones to look at first."""
+"""What a rank may be, the ones to look at first."""
 
 WORDS = {"not_seen": "not seen", "not_collected": "not collected"}
 PROCESS_STATES = {
@@ -39,32 +39,19 @@ def sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def where_from(diagnosis: HangDiagnosis) -> str:
-    """Return engine, version and source."""
-    return f"{diagnosis.engine} {diagnosis.version or 'of unknown version'}, {diagnosis.source}"
-
-
 def how_often(times: Sequence[float]) -> str:
     """Return how many snapshots there are, and how far apart the first and the last."""
     if not times:
         return "no snapshot, only logs"
     if len(times) == 1:
-        return "one snapshot: what stands still is not told from what moves"
+        return "one snapshot: it cannot distinguish a hung rank from a slow one"
     return f"{len(times)} snapshots, {duration(times[-1] - times[0])} apart"
 
 
-def verdict_line(diagnosis: HangDiagnosis) -> str:
-    """Return state, phase, kind of wait and confidence in one line."""
-    parts = [f"state {diagnosis.state}", f"phase {diagnosis.phase}"]
-    if diagnosis.wait_class != "UNKNOWN":
-        parts.append(f"waiting in {diagnosis.wait_class}")
-    return ", ".join([*parts, f"confidence {diagnosis.confidence}"])
+def alike(ranks: Iterable[RankRow]) -> list[list[RankRow]]:
+    """Return the ranks in groups that are alike, those to look at first."""
 
-
-def alike(ranks: Iterable[RankSeen]) -> list[list[RankSeen]]:
-    """Return the ranks in groups that stand alike, those to look at first."""
-
-    def key(rank: RankSeen) -> tuple[object, ...]:
+    def key(rank: RankRow) -> tuple[object, ...]:
         frame = rank.frame
         place = (frame.function, frame.file, frame.line) if frame else ("", "", 0)
         moving = -1 if rank.moving is None else int(rank.moving)
@@ -76,8 +63,8 @@ def alike(ranks: Iterable[RankSeen]) -> list[list[RankSeen]]:
     return [list(group) for _, group in itertools.groupby(ordered, key)]
 
 
-def signs_of_life(group: Sequence[RankSeen]) -> list[str]:
-    """Return what `/proc` and the GPU said of ranks that stand alike."""
+def signs_of_life(group: Sequence[RankRow]) -> list[str]:
+    """Return what `/proc` and the GPU show of ranks that are alike."""
     first = group[0]
     said = []
     if first.moving is not None:
@@ -95,7 +82,7 @@ def _between(low: float, high: float) -> str:
     return f"{low:.0f}" if round(low) == round(high) else f"{low:.0f}–{high:.0f}"
 
 
-def names_of(ranks: Sequence[RankSeen], most: int = 8) -> str:
+def names_of(ranks: Sequence[RankRow], most: int = 8) -> str:
     """Return the names of ranks, as short as their numbering allows: ``TP0-6``."""
     parts = [_NUMBERED.fullmatch(rank.name) for rank in ranks]
     kinds = {part.group(1) for part in parts if part}

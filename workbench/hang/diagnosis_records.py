@@ -1,25 +1,28 @@
-"""What a `HangDiagnosis` shows: one record a rank, a node of the merged tree, a span of the start-up.
+"""What a `HangDiagnosis` holds for its views: rows of ranks, nodes of the merged tree, spans of the start-up.
 
-Judging makes them, the view draws them, and a saved diagnosis keeps them.
+Judging makes them, the views show them, and a saved diagnosis keeps them.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
-from typing import Any, Literal, Self
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from workbench.hang.records import Frame
 
+Count = Annotated[int, Meta(ge=0)]
 Standing = Literal[
     "odd", "waiting", "missing", "stopped", "moving", "idle", "present", "not_seen", "not_collected"
 ]
-"""How one rank stands: ``not_seen``: alive, without a stack; ``not_collected``: its host was not read."""
+"""What one rank does: ``not_seen``: alive, without a stack; ``not_collected``: its host was not read."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class RankSeen:
-    """One rank as it was seen, or why it was not.
+class RankRow:
+    """One rank as the snapshots have it, or why they do not.
 
     Attributes
     ----------
@@ -39,7 +42,7 @@ class RankSeen:
         Its last line in a log, and when, in seconds of that log's clock.
     """
 
-    rank: int
+    rank: Count
     name: str
     standing: Standing
     host: str = ""
@@ -50,8 +53,8 @@ class RankSeen:
     moving: bool | None = None
     state: str | None = None
     cpu: float | None = None
-    threads: int | None = None
-    folded: int = 0
+    threads: Count | None = None
+    folded: Count = 0
     gpu_utilisation: float | None = None
     gpu_memory_mib: float | None = None
     gpu_watts: float | None = None
@@ -59,16 +62,6 @@ class RankSeen:
     remedy: str = ""
     last_line: str = ""
     last_at: float | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the record as plain data."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Rebuild the record from `to_dict`."""
-        frame = data.get("frame")
-        return cls(**{**data, "frame": Frame(**frame) if frame else None})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -100,7 +93,7 @@ class Span:
     ``rank`` is None for the parent's lines; times are seconds of the log's own clock.
     """
 
-    rank: int | None
+    rank: Count | None
     phase: str
     label: str
     begin: float | None
@@ -113,7 +106,7 @@ class Span:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ThreadSeen:
+class ThreadRow:
     """One thread of one dump, for drilling down; ``folded`` says why it is a bystander, or nothing."""
 
     rank: int | None
@@ -127,15 +120,6 @@ class ThreadSeen:
     active: bool | None = None
     owns_gil: bool = False
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the record as plain data."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Rebuild the record from `to_dict`."""
-        return cls(**{**data, "frames": tuple(Frame(**frame) for frame in data["frames"])})
-
 
 def walk(nodes: tuple[TreeNode, ...], depth: int = 0) -> Iterator[tuple[int, TreeNode]]:
     """Yield every node of a forest with its depth, parents first, without recursion."""
@@ -144,35 +128,3 @@ def walk(nodes: tuple[TreeNode, ...], depth: int = 0) -> Iterator[tuple[int, Tre
         at, node = todo.pop()
         yield at, node
         todo += [(at + 1, child) for child in reversed(node.children)]
-
-
-def forest_to_list(nodes: tuple[TreeNode, ...]) -> list[dict[str, Any]]:
-    """Return a forest as a flat list, parents first with their depth: stacks may be thousands deep."""
-    return [
-        {
-            "depth": depth,
-            "frame": dataclasses.asdict(node.frame),
-            "ranks": [list(one) for one in node.ranks],
-            "moving": node.moving,
-        }
-        for depth, node in walk(nodes)
-    ]
-
-
-def forest_from_list(data: list[dict[str, Any]]) -> tuple[TreeNode, ...]:
-    """Rebuild a forest from `forest_to_list`."""
-    waiting: list[list[TreeNode]] = [
-        []
-    ]  # at each depth, the finished nodes from the last to the first
-    for item in reversed(data):
-        depth = item["depth"]
-        waiting += [[] for _ in range(depth + 2 - len(waiting))]
-        node = TreeNode(
-            Frame(**item["frame"]),
-            tuple(tuple(one) for one in item["ranks"]),
-            item["moving"],
-            tuple(reversed(waiting[depth + 1])),
-        )
-        waiting[depth + 1] = []
-        waiting[depth].append(node)
-    return tuple(reversed(waiting[0]))
