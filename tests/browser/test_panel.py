@@ -119,7 +119,7 @@ def test_an_untrusted_reader_sees_form_code_and_result(
     (work / "mailed.ipynb").write_text(json.dumps(saved))
     page = open_lab("mailed.ipynb")
     area = page.locator(".jp-OutputArea").first
-    area.locator("text=Hung in").first.wait_for(timeout=60_000)
+    area.locator("text=TP1").first.wait_for(timeout=60_000)
     text = area.inner_text()
     assert page.locator(".wb-view").count() == 0  # nothing runs
     for part in ("Or a case", f"workbench.open_evidence('{CASE}')", "TP1"):
