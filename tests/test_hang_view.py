@@ -209,7 +209,7 @@ def test_stages_too_quick_for_a_bar_share_a_line() -> None:
     spans = (*(Span(0, n, n, a, b) for n, a, b in quick), Span(0, "graphs", "graphs", 1.0, None))
     made = dataclasses.replace(diverged(), timeline=spans, log_end=1.0, silent_for=99.0)
     lines = made.to_text(80).splitlines()
-    assert any("weights, draft, KV pool" in line and "together 0.5 s" in line for line in lines)
+    assert any("weights to KV pool" in line and "together 0.5 s" in line for line in lines)
     assert any(line.startswith("  ? graphs") and "never ended" in line for line in lines)
 
 

@@ -133,15 +133,21 @@ def test_two_outputs_do_not_share_a_path(place: Path) -> None:
     words = [*HANG, "--html", "new", "--speedscope", "./new"]
     error = CliRunner().invoke(app, words).exception
     assert isinstance(error, WorkbenchError)
-    assert "two files" in error.what
+    assert "two outputs" in error.what
     assert not (place / "new").exists()
 
 
-def test_a_page_does_not_go_into_the_repaired_copy(place: Path) -> None:
-    words = ["fix", "CK", "sglang==0.5.11", "-o", "fixed", "--html", "fixed/new.html"]
+@pytest.mark.parametrize("page", ["fixed/new.html", "to-fixed/new.html", "fixed", "./fixed"])
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_page_does_not_go_into_the_repaired_copy(place: Path, page: str, exists: bool) -> None:
+    if exists:
+        (place / "fixed").mkdir()
+    (place / "to-fixed").symlink_to("fixed")
+    before = state(place)
+    words = ["fix", "CK", "sglang==0.5.11", "-o", "fixed", "--html", page, "--force"]
     error = CliRunner().invoke(app, words).exception
     assert isinstance(error, WorkbenchError)
-    assert not (place / "fixed").exists()
+    assert state(place) == before
 
 
 def test_a_model_of_the_hub_is_examined_where_it_is_cached(

@@ -37,12 +37,12 @@ def output(
     return outputs.prepared(path, kind, examined=_places(examined), force=force)
 
 
-def apart(*found: outputs.Output | None) -> None:
-    """Refuse to write two files to one path."""
+def apart(*found: os.PathLike[str] | None) -> None:
+    """Refuse to write two things to one path."""
     paths = [os.path.realpath(one) for one in found if one is not None]
     if len(set(paths)) < len(paths):
         raise WorkbenchError(
-            f"two files would be written to {paths[0]}",
+            f"two outputs would be written to {paths[0]}",
             next_step="Give each output a path of its own.",
         )
 

@@ -8,10 +8,9 @@ from typing import Annotated
 import typer
 
 from workbench.cli.exits import ExitCode
-from workbench.cli.finish import finish, output, wrote
+from workbench.cli.finish import apart, finish, output, wrote
 from workbench.cli.options import Ckpt, Force, Html, Json, Markdown, Model, Target
 from workbench.core.outputs import check_folder
-from workbench.errors import WorkbenchError
 
 
 def fix(
@@ -33,13 +32,8 @@ def fix(
     from workbench.keys.repair import fix_checkpoint
 
     check_folder(out, examined=(ckpt, model, target))
-    page = output(html, "page", ckpt, model, target, force=force)
-    if page is not None and page.path.absolute().is_relative_to(out.absolute()):
-        raise WorkbenchError(
-            f"cannot write {page}",
-            why=f"it is inside {out}, which will hold the repaired copy and nothing else",
-            next_step="Choose a path elsewhere.",
-        )
+    page = output(html, "page", ckpt, model, target, out, force=force)
+    apart(page, out)
     result = fix_checkpoint(ckpt, model, out, target=target)
     wrote(out)
     return finish(result, json=json, markdown=markdown, html=page)

@@ -70,7 +70,7 @@ def _rows(stages: Sequence[_Stage], whole: float) -> Iterator[tuple[Cell, ...]]:
             continue
         end = max(stage.end for stage in alike)
         took = f"together {wording.duration(end - alike[0].begin)}"
-        names = ", ".join(stage.name for stage in alike)
+        names = f"{alike[0].name} to {alike[-1].name}"
         yield _cells("ok", names, alike[0].begin, end, whole, took)
 
 
@@ -86,13 +86,14 @@ def _row(stage: _Stage, whole: float) -> tuple[Cell, ...]:
 def _cells(
     state: str, name: str, begin: float, end: float, whole: float, took: str, opened: bool = False
 ) -> tuple[Cell, ...]:
-    bar = Bar(min(begin / whole, 1.0), min(end / whole, 1.0), opened)
+    last = max(end, begin + whole / 100)  # a moment shows, too
+    bar = Bar(min(begin / whole, 1.0), min(last / whole, 1.0), opened)
     return Sign(state, name), _since(begin), bar, took
 
 
 def _since(seconds: float) -> str:
-    """Return a time after the beginning in few characters: ``+9.4 s``, ``+53 s``, ``+11:33``."""
-    if seconds < 119.5:
+    """Return a time after the beginning in few characters: ``+9.4 s``, ``+53 s``, ``+1:51``."""
+    if seconds < 59.5:
         return f"+{wording.duration(seconds)}"
     minutes, left = divmod(round(seconds), 60)
     return f"+{minutes}:{left:02}"

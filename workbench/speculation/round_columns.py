@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Self, overload
+from typing import Any, overload
 
 import numpy as np
 
@@ -18,7 +17,6 @@ MOST_CELLS = (
 )
 _FLOATS = ("probabilities", "margins", "first_probabilities")
 _WIDE = ("tokens", "parents", "depths", "probabilities", "taken", "ranks")
-_ALL = tuple(field.name for field in dataclasses.fields(Replayed))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -41,7 +39,7 @@ class Asked:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Kept:
+class RoundColumns:
     """Rounds in columns, with the target's choices; probabilities to four digits, as they are saved.
 
     Attributes
@@ -79,13 +77,13 @@ class Kept:
 
     def round(self, row: int) -> Round:
         """Return one round, the target's choices with each node."""
-        return Tops(self.choices, self.shares).told(self.columns.round(row), row)
+        return Tops(self.choices, self.shares).with_target_choices(self.columns.round(row), row)
 
     def top(self, row: int, place: int) -> tuple[tuple[int, float], ...]:
         """Return the target's best tokens after the root (place 0) or after node `place` - 1."""
         return Tops(self.choices, self.shares).at(row, place)
 
-    def first(self, rounds: int) -> Kept:
+    def first(self, rounds: int) -> RoundColumns:
         """Return the first rounds, and the requests and words that they need."""
         keep = np.arange(len(self)) < rounds
         columns = self.columns.rows(keep)
@@ -108,47 +106,26 @@ class Kept:
         ids |= {t for request in self.requests for t in request.tokens}
         return ids - {-1}
 
-    def bounded(self) -> Kept:
+    def bounded(self) -> RoundColumns:
         """Return as many of the first rounds as a saved result holds."""
         return self.first(self.saved)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as strict JSON data."""
-        data = {name: getattr(self.columns, name).tolist() for name in _ALL}
-        return {
-            "rounds": len(self),
-            "columns": data,
-            "choices": self.choices.tolist(),
-            "shares": self.shares.tolist(),
-            "requests": [
-                {"name": r.name, "tokens": list(r.tokens), "prompt": r.prompt}
-                for r in self.requests
-            ],
-            "words": {str(token): word for token, word in self.words.items()},
-        }
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Rebuild it from `to_dict`; what does not fit together is refused."""
-        rounds = data["rounds"]
-        given = data["columns"]
-        if type(rounds) is not int or not 0 <= rounds <= MOST_CELLS:
-            raise ValueError("rounds is no number of rounds")
-        columns = Replayed(**{name: _array(name, given[name], rounds) for name in _ALL})
-        choices = _array("choices", data["choices"], rounds)
-        shares = _array("shares", data["shares"], rounds, floats=True)
-        requests = tuple(
-            Asked(str(r["name"]), tuple(map(int, r["tokens"])), int(r["prompt"]))
-            for r in data["requests"]
-        )
-        if rounds:
-            _check(columns, choices, shares, requests)
-        words = {int(token): str(word) for token, word in data["words"].items()}
-        return cls(columns, choices, shares, requests, words)
+def fit_together(kept: RoundColumns) -> RoundColumns:
+    """Return columns that were read from a file, checked: each round is to be shown, not the first alone.
+
+    Raises
+    ------
+    ValueError
+        They do not belong together.
+    """
+    if len(kept):
+        _check(kept.columns, kept.choices, kept.shares, kept.requests)
+    return kept
 
 
 def _check(c: Replayed, choices: Array, shares: Array, requests: Sequence[Asked]) -> None:
-    """Raise where saved columns do not fit together: each round is to be shown, not the first alone."""
+    """Raise where columns do not belong together."""
     rounds, nodes, deep = len(c), c.tokens.shape[1], c.wanted.shape[1]
     if any(getattr(c, name).shape != (rounds, nodes) for name in _WIDE):
         raise ValueError("the columns of nodes differ in size")
@@ -160,25 +137,25 @@ def _check(c: Replayed, choices: Array, shares: Array, requests: Sequence[Asked]
         raise ValueError("a prompt is longer than its text")
     _check_within("a round belongs to no request", c.request, 0, len(requests) - 1)
     texts = np.array([len(r.tokens) for r in requests], dtype=np.int64)
-    for said, values, least, most in (
-        ("a node stands before its parent", c.parents, -1, np.arange(nodes) - 1),
+    for wrong, values, least, most in (
+        ("a node comes before its parent", c.parents, -1, np.arange(nodes) - 1),
         ("a node is deeper than the text", c.depths, 1, deep),
         ("more drafts are accepted than there are", c.accepted, 0, nodes),
         ("more tokens were emitted than there are", c.observed, -1, deep),
         ("a round begins behind its text", c.prefix, 0, texts[c.request]),
     ):
-        _check_within(said, values, least, most)
+        _check_within(wrong, values, least, most)
 
 
-def _check_within(said: str, values: Array, least: int, most: Any) -> None:
+def _check_within(wrong: str, values: Array, least: int, most: Any) -> None:
     if (values < least).any() or (values > most).any():
-        raise ValueError(said)
+        raise ValueError(wrong)
 
 
 class Rounds(Sequence[Round]):
     """Rounds as records, each made when it is asked for."""
 
-    def __init__(self, kept: Kept | None) -> None:
+    def __init__(self, kept: RoundColumns | None) -> None:
         self._kept = kept
 
     def __len__(self) -> int:
@@ -205,25 +182,3 @@ class Rounds(Sequence[Round]):
 
 def _rounded(values: Array) -> Array:
     return np.asarray(np.round(values.astype(float), 4))
-
-
-def _array(name: str, values: Any, rounds: int, *, floats: bool = False) -> Array:
-    """Return a saved column as an array; null in a column of numbers is NaN."""
-    if floats or name in _FLOATS:
-        array = np.array(_numbers(values), dtype=float)
-    else:
-        array = np.array(values, dtype=bool if name == "taken" else np.int64)
-    if len(array) != rounds or array.ndim > 3:
-        raise ValueError(f"{name} does not have {rounds} rounds")
-    if rounds == 0:
-        deep = {"choices": 3, "shares": 3}.get(
-            name, 2 if name in (*_WIDE, "wanted", "choices") else 1
-        )
-        array = array.reshape((0,) * deep)
-    return array
-
-
-def _numbers(values: Any) -> Any:
-    if isinstance(values, list):
-        return [_numbers(value) for value in values]
-    return math.nan if values is None else values

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 import workbench
 from workbench.cli import app
 from workbench.errors import WorkbenchError
-from workbench.speculation import given
-from workbench.speculation.asking import Words, prompts_of
-from workbench.speculation.observed import Launch
+from workbench.speculation import arguments
+from workbench.speculation.observed import DraftLaunch
+from workbench.speculation.prompts import Words, prompts_of
 
 from .conftest import ROOT
 
@@ -29,20 +29,20 @@ WORDS = Words(TARGET)
 @pytest.mark.parametrize("temperature", [0, 0.0, 1, 99.9, np.float32(0.5)])
 @pytest.mark.parametrize("engine", [None, "trainer", "sglang==0.5.14", "vllm"])
 def test_what_is_right_passes(temperature: Any, engine: Any) -> None:
-    given.check_arguments(TARGET, [[1, 2]], None, temperature, engine)
+    arguments.check_arguments(TARGET, [[1, 2]], None, temperature, engine)
 
 
 @pytest.mark.parametrize("temperature", [-1, float("nan"), 100, 1e9, True, "0", None, [0]])
 def test_a_temperature_that_is_none(temperature: Any) -> None:
     with pytest.raises(WorkbenchError, match="temperature") as caught:
-        given.check_arguments(TARGET, [[1, 2]], None, temperature, None)
+        arguments.check_arguments(TARGET, [[1, 2]], None, temperature, None)
     assert caught.value.next_step
 
 
 @pytest.mark.parametrize("engine", [5, ["sglang"], b"sglang", True, "", "sglang=0.5", "no==1"])
 def test_an_engine_that_is_none(engine: Any) -> None:
     with pytest.raises(WorkbenchError):
-        given.check_arguments(TARGET, [[1, 2]], None, 0.0, engine)
+        arguments.check_arguments(TARGET, [[1, 2]], None, 0.0, engine)
 
 
 # What is expected
@@ -50,7 +50,7 @@ def test_an_engine_that_is_none(engine: Any) -> None:
 
 @pytest.mark.parametrize("value", [2.4, "2.4", " 2.4 ", "24e-1", np.float64(2.4)])
 def test_a_number_is_expected_also_as_text(value: Any) -> None:
-    found = given.read_expected(value, 3)
+    found = arguments.read_expected(value, 3)
     assert found is not None
     assert found.accept_length == pytest.approx(2.4)
 
@@ -59,30 +59,33 @@ def test_metrics_and_healthy_runs_are_expected(tmp_path: Path) -> None:
     metrics = {"full_acc_0": 0.6, "full_acc_1": 0.3}
     (tmp_path / "metrics.json").write_text(json.dumps(metrics))
     for source in (metrics, tmp_path / "metrics.json", str(tmp_path / "metrics.json")):
-        found = given.read_expected(source, 3)
+        found = arguments.read_expected(source, 3)
         assert found is not None
         assert found.accept_length == pytest.approx(1.9)
-    healthy = given.read_expected(RUN, 4)
+    healthy = arguments.read_expected(RUN, 4)
     assert healthy is not None
     assert healthy.counted == "rounds"
-    assert given.read_expected(healthy, 4) is healthy
-    assert given.read_expected(None, 4) is None
+    assert arguments.read_expected(healthy, 4) is healthy
+    assert arguments.read_expected(None, 4) is None
 
 
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        *[(bad, "says nothing") for bad in (True, "", [2.0], b"2.4", 1.0, -2, "nan", "inf", 1e9)],
+        *[
+            (bad, "is not (above 1|an expected)")
+            for bad in (True, "", [2.0], b"2.4", 1.0, -2, "nan", "inf", 1e9)
+        ],
         *[(bad, "cannot read") for bad in ("no-such", "٢.٤", "a\0b", os.devnull)],
         (str(DRAFT), "holds no recorded run"),
-        ({"full_acc_0": "x"}, "no acceptance that a trainer measured"),
-        ({"full_acc_٠": 0.5}, "no acceptance that a trainer measured"),
+        ({"full_acc_0": "x"}, "not hold an acceptance that a trainer measured"),
+        ({"full_acc_٠": 0.5}, "not hold an acceptance that a trainer measured"),
         ("~nobody-of-this-name/x", "there is no"),
     ],
 )
 def test_what_says_nothing_of_acceptance(value: Any, message: str) -> None:
     with pytest.raises(WorkbenchError, match=message):
-        given.read_expected(value, 3)
+        arguments.read_expected(value, 3)
 
 
 # Prompts
@@ -145,25 +148,25 @@ class Sizes:
 
 
 def test_texts_that_the_target_cannot_have_or_hold() -> None:
-    given.check_texts([[1, 4095], [2]], Sizes, 64)
+    arguments.check_texts([[1, 4095], [2]], Sizes, 64)
     with pytest.raises(WorkbenchError, match="past the target's vocabulary of 4,096"):
-        given.check_texts([[4096]], Sizes)
+        arguments.check_texts([[4096]], Sizes)
     with pytest.raises(WorkbenchError, match=r"1 texts of up to 1,048,576 tokens need 4,4\d\d GB"):
-        given.check_texts([[1] * (1 << 20)], Sizes)
+        arguments.check_texts([[1] * (1 << 20)], Sizes)
     with pytest.raises(WorkbenchError, match=r"need \d,\d\d\d,\d\d\d GB"):
-        given.check_texts([[1]], Sizes, 1 << 24)
+        arguments.check_texts([[1]], Sizes, 1 << 24)
 
 
 @pytest.mark.parametrize("name", ["", "EAGLE", "EAGLE3"])
 def test_launches_of_an_eagle_draft(name: str) -> None:
-    given.check_launch(Launch("sglang==0.5.14", name))
-    given.check_launch(None)
+    arguments.check_launch(DraftLaunch("sglang==0.5.14", name))
+    arguments.check_launch(None)
 
 
 @pytest.mark.parametrize("name", ["NGRAM", "STANDALONE", "\x1b[31m"])
 def test_launches_of_another_drafter_are_not_replayed(name: str) -> None:
     with pytest.raises(WorkbenchError, match="not drafted by an EAGLE-3 draft"):
-        given.check_launch(Launch("sglang==0.5.14", name))
+        arguments.check_launch(DraftLaunch("sglang==0.5.14", name))
 
 
 # The command

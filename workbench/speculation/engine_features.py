@@ -22,10 +22,10 @@ from workbench.speculation.observed import Hidden, read_tensors
 if TYPE_CHECKING:
     from workbench.speculation.trial import Trial
 
-_NO_CALL = "no call is of this draft at the end of a round"
+_NO_CALL = "none of the calls is of this draft at the end of a round"
 
 
-def beside(trial: Trial, facts: Facts) -> Iterator[Finding]:
+def compare_with_engine(trial: Trial, facts: Facts) -> Iterator[Finding]:
     """Yield where recorded numbers and the replay's agree, and where they part, layer by layer.
 
     What was recorded and is not compared is said, too: nobody should take it for agreement.
@@ -37,7 +37,11 @@ def beside(trial: Trial, facts: Facts) -> Iterator[Finding]:
     if held:
         found = compare_draft(list(hook_calls(held)), trial.draft, trial.driving, trial.trace)
         name = "first logits of the draft"
-        yield _told(name, found) if found else _unused("what hooks saw", [_NO_CALL])
+        yield (
+            _difference_finding(name, found)
+            if found
+            else _unused("what hooks recorded", [_NO_CALL])
+        )
 
 
 def _features(trial: Trial, recorded: Sequence[Recorded]) -> Iterator[Finding]:
@@ -68,7 +72,9 @@ def _features(trial: Trial, recorded: Sequence[Recorded]) -> Iterator[Finding]:
     for layers, pairs in fitting.items():
         rows = [row for row, _ in pairs]
         part = trace if rows == list(range(len(trace))) else trace.select(rows)
-        yield _told("features of the target", compare_hidden([h for _, h in pairs], part, layers))
+        yield _difference_finding(
+            "features of the target", compare_hidden([h for _, h in pairs], part, layers)
+        )
     if other:
         yield Finding(
             code="features-of-another",
@@ -91,7 +97,7 @@ def _unused(what: str, why: Sequence[str]) -> Finding:
     )
 
 
-def _told(name: str, found: list[Difference]) -> Finding:
+def _difference_finding(name: str, found: list[Difference]) -> Finding:
     lines = tuple(
         f"{d.name}: smallest cosine {d.cosine:.5f}, largest difference {d.largest:.3g} "
         f"over {d.rows:,} rows, {d.exact:.0%} of the numbers equal"
@@ -102,7 +108,7 @@ def _told(name: str, found: list[Difference]) -> Finding:
             code="no-numbers",
             severity="warning",
             title=f"The {name} hold NaN, as recorded or as replayed",
-            detail="A draft whose logits are no numbers proposes the same token each time.",
+            detail="A draft whose logits are NaN proposes the same token each time.",
             evidence_for=lines,
         )
     place = parts_at(found)
@@ -110,7 +116,7 @@ def _told(name: str, found: list[Difference]) -> Finding:
         return Finding(
             code="numbers-part",
             severity="warning",
-            title=f"The {name}, as recorded and as replayed, part at {place}",
+            title=f"The {name}, as recorded and as replayed, differ from {place}",
             evidence_for=lines,
             next_step="Check that target, draft and layers are those of the evidence.",
         )

@@ -96,7 +96,7 @@ def prompts_of(prompts: Any, words: Words) -> list[list[int]]:
     if not isinstance(prompts, Sequence) or not len(prompts):
         raise WorkbenchError(
             "there are no prompts",
-            why=f"given was {shown(prompts, 60)}",
+            why=f"the argument is {shown(prompts, 60)}",
             next_step="Give a list of texts or of token ids, or a .jsonl or .txt file.",
         )
     if len(prompts) > _MOST_PROMPTS:
@@ -116,7 +116,7 @@ def _one(prompt: Any, words: Words) -> list[int]:
     good = isinstance(ids, list | tuple) and len(ids) > 0
     if not good or not all(type(t) is int and 0 <= t < 1 << 31 for t in ids):
         raise WorkbenchError(
-            f"{shown(prompt, 60)} is no prompt",
+            f"{shown(prompt, 60)} is not a prompt",
             why="a prompt is a text, or a list of token ids",
             next_step="Give texts, or lists of token ids.",
         )
@@ -128,7 +128,7 @@ def _file(given: str | os.PathLike[str]) -> list[Any]:
     listed = path.name.lower().endswith((".jsonl", ".jsonl.gz"))
     if path.suffix.lower() in (".json", ".gz") and not listed:
         raise WorkbenchError(
-            f"{path} is no file of prompts",
+            f"{path} is not a file of prompts",
             why="prompts come one a line",
             next_step="Write a .jsonl file with one object a line, or a .txt file.",
         )
@@ -156,7 +156,7 @@ def _line(line: str, number: int, path: Path) -> Any:
     if value is None:
         raise WorkbenchError(
             f"line {number} of {path} has no prompt",
-            why='it is no JSON object with "text", "prompt" or "input_ids"',
+            why='it is not a JSON object with "text", "prompt" or "input_ids"',
             next_step="Write one object a line.",
         )
     return value

@@ -13,7 +13,7 @@ from workbench.errors import WorkbenchError, shown, without_secrets
 from workbench.speculation.driving import check_shape, is_whole
 from workbench.speculation.expected import Expected
 from workbench.speculation.files import place_of
-from workbench.speculation.observed import Launch, read_run
+from workbench.speculation.observed import DraftLaunch, read_run
 
 if TYPE_CHECKING:
     from workbench.checkpoint.open import Checkpoint
@@ -41,12 +41,12 @@ def check_arguments(
         )
     if not _is_number(temperature) or not 0 <= temperature < 100:
         raise WorkbenchError(
-            f"a temperature of {shown(temperature)} is none",
+            f"a temperature of {shown(temperature)} is not valid",
             next_step="Give a number from 0 (greedy) to 100.",
         )
     if engine is not None and not isinstance(engine, str):
         raise WorkbenchError(
-            f"{shown(engine)} names no engine",
+            f"{shown(engine)} is not an engine",
             next_step='Write it as "sglang==0.5.11", or "trainer".',
         )
     if engine is not None and engine != TRAINER:
@@ -58,12 +58,12 @@ def check_sizes(steps: Any, topk: Any, draft_tokens: Any, requests: Any, new_tok
     check_shape(steps, topk, draft_tokens)
     if requests is not None and (not is_whole(requests) or requests < 1):
         raise WorkbenchError(
-            f"{shown(requests)} requests are none",
+            f"{shown(requests)} is not a number of requests",
             next_step="Give a whole number, 1 or more; or None for all.",
         )
     if not is_whole(new_tokens) or not 2 <= new_tokens <= _MOST_TOKENS:
         raise WorkbenchError(
-            f"an answer of {shown(new_tokens)} tokens has no round, or too many",
+            f"an answer of {shown(new_tokens)} tokens has no rounds, or too many",
             next_step=f"Give a whole number from 2 to {_MOST_TOKENS:,}.",
         )
 
@@ -102,7 +102,7 @@ def check_texts(
         )
 
 
-def check_launch(launch: Launch | None) -> None:
+def check_launch(launch: DraftLaunch | None) -> None:
     """Raise where evidence is of a server that drafted without an EAGLE draft."""
     if launch is not None and launch.algorithm not in ("", "EAGLE", "EAGLE3"):
         raise WorkbenchError(
@@ -128,8 +128,8 @@ def read_expected(given: Any, steps: int) -> Expected | None:
         return Expected.of_training(given, steps)
     if not isinstance(given, str | os.PathLike) or not os.fspath(given):
         raise WorkbenchError(
-            f"{shown(given)} says nothing of what to expect",
-            next_step="Give an accept length, the trainer's metrics, or the folder of a healthy run.",
+            f"{shown(given)} is not an expected acceptance",
+            next_step="Give an acceptance length, the trainer's metrics, or the folder of a healthy run.",
         )
     if isinstance(given, str) and given.isascii():
         try:
@@ -154,7 +154,7 @@ def check_draft(draft: Checkpoint) -> None:
     ends = ("fc.weight", "hidden_norm.weight", "d2t")
     if not any(name == end or name.endswith(f".{end}") for name in draft.names for end in ends):
         raise WorkbenchError(
-            f"{draft.source} is no EAGLE-3 draft",
+            f"{draft.source} is not an EAGLE-3 draft",
             why="it has neither fc, hidden_norm nor d2t",
             next_step="Give the draft's checkpoint as the second argument, the target's as the first.",
         )
