@@ -40,6 +40,10 @@ def test_a_replay_opens_the_list_of_its_ablations(replayed: Replay) -> None:
     assert panel.wait(300)
     assert isinstance(panel.result, Ablations)
     assert [one.result for one in controls.session.ended["replay"]] == [replayed, panel.result]
+    assert panel.result.ok is None
+    left_open = {item.name for item in panel.result.verdict.coverage.having("open", essential=True)}
+    assert "decoder layer" in left_open  # what was not asked for is not settled
+    assert "fc" not in left_open
     tried = {name for lift in panel.result.lifts for name in lift.switches} | set(panel.result.idle)
     assert tried == {"reload fc"}
 
