@@ -19,14 +19,14 @@ PACKAGE = ROOT / "workbench"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 # Lower rooms first: a room imports only from rooms of a lower storey, and from itself.
 STOREYS = (
-    {"errors"},
+    {"errors", "progress"},
     {"outputs"},
     {"result", "display"},
     {"checkpoint", "evidence"},
     {"engines"},
     {"keys", "weights", "hang", "speculation"},
     {"case"},
-    {"export"},
+    {"export", "panels"},
     {"cli", "magics", "__init__"},
 )
 STOREY = {room: floor for floor, rooms in enumerate(STOREYS) for room in rooms}
@@ -82,7 +82,7 @@ def test_every_room_has_its_storey() -> None:
 
 @pytest.mark.parametrize("heavy", ["torch", "ipywidgets", "anywidget", "matplotlib", "pandas"])
 def test_heavy_libraries_are_imported_where_needed_only(heavy: str) -> None:
-    allowed = {"torch": {"tracer"}, "ipywidgets": {"display"}, "anywidget": {"display"}}
+    allowed = {"torch": {"tracer"}, "ipywidgets": {"panels"}, "anywidget": {"display", "panels"}}
     wrong = [
         f"{path.relative_to(ROOT)}:{line}"
         for path in MODULES

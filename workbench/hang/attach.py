@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import os
 import tempfile
 import time
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench import progress
 from workbench.core.outputs import prepared, writing
+from workbench.display.bars import bar as progress_bar
 from workbench.errors import WorkbenchError, shown
 from workbench.hang.collector import collect as collector
 from workbench.hang.collector.servers import CollectError
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from workbench.hang.diagnosis import HangDiagnosis
+
+_MOST_PAUSES = 8  # processes whose pause is reported
 
 
 def attach(
@@ -83,6 +89,7 @@ def attach(
             ):
                 found = collector.collect(file, plan)
             source, notes = f"pid {found.root}", []
+            _report_pauses(Path(folder) / "case.zip")
         scene = read_scene(sorted(Path(folder).glob("*.zip")))
     scene = dataclasses.replace(scene, source=source, notes=(*scene.notes, *notes))
     return diagnose(scene)
@@ -207,12 +214,10 @@ def collector_errors() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _progress(plan: collector.Plan) -> Iterator[None]:
-    """Show on a terminal what is done, and the seconds of waiting as they pass."""
-    from tqdm import tqdm
-
+    """Show what is done, and the seconds of waiting as they pass."""
     waiting = (plan.snapshots - 1) * plan.interval
     form = "{desc} {bar} {n:.0f}/{total:.0f} s"
-    with tqdm(total=waiting, disable=None, leave=False, bar_format=form) as bar:
+    with progress_bar(total=waiting, bar_format=form) as bar:
 
         def wait(seconds: float) -> None:
             until = time.monotonic() + seconds
@@ -226,3 +231,27 @@ def _progress(plan: collector.Plan) -> Iterator[None]:
 
         plan.say, plan.wait = say, wait
         yield
+
+
+def _report_pauses(case: Path) -> None:
+    """Report to who watches how long py-spy held each process."""
+    if not progress.is_watched():
+        return
+    held: dict[str, float] = {}
+    with zipfile.ZipFile(case) as archive:
+        for name in archive.namelist():
+            if not name.endswith("/processes.json"):
+                continue
+            for one in json.loads(archive.read(name))["processes"]:
+                longest = max(
+                    (one[kind].get("seconds") or 0.0 for kind in ("py", "native") if kind in one),
+                    default=0.0,
+                )
+                who = f"{one['role']} {one['pid']}"
+                held[who] = max(held.get(who, 0.0), longest)
+    longest_first = sorted(held.items(), key=lambda item: -item[1])
+    named = [f"{who} {seconds:.2f} s" for who, seconds in longest_first if seconds]
+    more = f" and {len(named) - _MOST_PAUSES} more" if len(named) > _MOST_PAUSES else ""
+    if named:
+        paused = f"Paused for at most: {', '.join(named[:_MOST_PAUSES])}{more}"
+        progress.say("reading the snapshots", paused)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
 from typing import Any
 
+from workbench.display.bars import bar as progress_bar
+from workbench.errors import WorkbenchError, shown
 from workbench.speculation.ablations import Ablations
-from workbench.speculation.causes import ENOUGH, Cause, CauseFacts, Tried, judge, needs_pairs
+from workbench.speculation.causes import ENOUGH, Cause, CauseFacts, Tried, judge_part, needs_pairs
 from workbench.speculation.causes_coverage import AblationQuestion, answered
 from workbench.speculation.comparable import comparable
 from workbench.speculation.lifts import Lift, Reference
@@ -31,6 +33,7 @@ def ablate(
     *,
     pairs: bool = True,
     requests: int = FIRST_PASS,
+    only: Sequence[str] | None = None,
     replayed_ok: bool | None = None,
 ) -> Ablations:
     """Change one thing at a time, and see how much of the lost acceptance each change restores.
@@ -45,6 +48,9 @@ def ablate(
         Whether to try two changes together where none alone is enough.
     requests
         How many requests the first pass over every switch takes; the best are then replayed on all.
+    only
+        Names of the changes to try (`changes` lists them), None for all. Then no cause is named: another
+        change may restore as much.
     replayed_ok
         The answer of the replay that this trial is of; where the two contradict each other, neither counts.
 
@@ -52,8 +58,38 @@ def ablate(
     -------
     Ablations
         All changes with what they restore, and the verdict. Interrupted, it holds what was done.
+
+    Raises
+    ------
+    WorkbenchError
+        `only` names a change that is not known for this pair.
     """
-    return _Bench(trial, requests, check(trial), replayed_ok=replayed_ok).run(pairs)
+    chosen = _chosen(trial, only)
+    return _Bench(trial, requests, check(trial), only=chosen, replayed_ok=replayed_ok).run(pairs)
+
+
+def changes(trial: Trial) -> tuple[Switch, ...]:
+    """Return every change that `ablate` can try on a pair, also those that turn out to change nothing."""
+    return tuple(catalogue(trial, describe(trial.trace)))
+
+
+def _chosen(trial: Trial, only: Sequence[str] | None) -> frozenset[str] | None:
+    if only is None:
+        return None
+    known = [switch.name for switch in changes(trial)]
+    names = [only] if isinstance(only, str) else list(only)
+    wrong = [name for name in names if name not in known]
+    if not names or wrong:
+        close = get_close_matches(str(wrong[0]), known, n=3) if wrong else known[:3]
+        raise WorkbenchError(
+            f"{shown(wrong[0])} is not a change that can be tried here"
+            if wrong
+            else "only is empty",
+            why=f"{len(known)} changes are known for this draft and target",
+            next_step=f"Name some of them, such as {', '.join(map(shown, close or known[:3]))}, "
+            "or leave only= out to try all.",
+        )
+    return frozenset(names)
 
 
 def undone(trial: Trial, hints: Sequence[Hint]) -> tuple[Cause, tuple[Lift, ...]]:
@@ -77,9 +113,11 @@ class _Bench:
         requests: int,
         hints: tuple[Hint, ...],
         facts: frozenset[str] | None = None,
+        only: frozenset[str] | None = None,
         replayed_ok: bool | None = None,
     ) -> None:
         self.facts = facts
+        self.only = only
         self.replayed_ok = replayed_ok
         self.texts = describe(trial.trace)
         kept = self.texts.kept
@@ -118,6 +156,10 @@ class _Bench:
         return measure(state, self.counted)
 
     def _of(self, trial: Trial) -> list[Switch]:
+        """Return the switches to try on a trial."""
+        return [s for s in self._known(trial) if self.only is None or s.name in self.only]
+
+    def _known(self, trial: Trial) -> list[Switch]:
         """Return the switches for a trial; those of other targets and texts hold traces of its requests."""
         if id(trial) not in self._switches:
             found = catalogue(trial, self.texts)
@@ -238,7 +280,11 @@ class _Bench:
                 "counted from every place of the answers, as the trainer's metrics are; an engine's own "
                 "rounds begin at the harder places and accept less"
             )  # fmt: skip
-        self.cause = judge(scene)
+        refused = self.only is None or bool(self.texts.refused)
+        known = [] if refused else [switch.name for switch in self._known(self.few)]
+        unasked = [name for name in known if self.only is not None and name not in self.only]
+        self.left = self.left or ("not asked for" if unasked else "")
+        self.cause = judge_part(scene, unasked)
         cause, verdict = answered(self._question(scene))
         return Ablations.build(
             scene, cause, verdict, entropy(start), counted=self.counted, idle=tuple(self.idle),
@@ -248,7 +294,7 @@ class _Bench:
     def _question(self, scene: CauseFacts) -> AblationQuestion:
         trial = self.served
         catalogue: dict[str, tuple[str, ...]] = {}
-        for switch in () if self.texts.refused else self._of(self.few):
+        for switch in () if self.texts.refused else self._known(self.few):
             catalogue[switch.fact] = (*catalogue.get(switch.fact, ()), switch.name)
         beyond = {}
         if len(trial.trace.inputs) <= trial.draft.settings.aux:
@@ -269,6 +315,4 @@ def _spread(count: int, wanted: int) -> list[int]:
 
 def _shown(items: Sequence[Any], what: str) -> Iterator[Any]:
     """Yield items with a progress bar where somebody watches."""
-    from tqdm import tqdm
-
-    yield from tqdm(items, desc=what, leave=False, disable=not sys.stderr.isatty())
+    yield from progress_bar(items, desc=what)

@@ -135,6 +135,36 @@ def judge(scene: CauseFacts) -> Cause:
     return _single(scene) or _pair(scene) or _named(scene) or _cannot_tell(scene, "")
 
 
+def judge_part(scene: CauseFacts, left: Sequence[str]) -> Cause:
+    """Return what is concluded where the changes `left` were not tried.
+
+    What they would restore is not known: then no cause is found, and none is ruled out.
+    """
+    cause = judge(scene)
+    if not left or _without_search(scene) is not None:
+        return cause
+    count = len(left)
+    others = f"{count} other change{'s were' if count > 1 else ' was'} not tried"
+    tried = [*scene.singles, *scene.pairs]
+    best = max(tried, key=lambda t: t.measured.accept_length, default=None)
+    near = ""
+    if best is not None:
+        lift = best.lift
+        near = f" With {lift.words} the accept length is {lift.accept_length:.2f}."
+    expected = scene.reference.expected
+    served = scene.reference.served.accept_length
+    return Cause(
+        "cannot_tell",
+        f"Cannot tell: {served:.2f} tokens a round instead of "
+        f"{expected.accept_length if expected else 0:.2f}, and {others}.{near}",
+        nearest=best.lift.name if best is not None else "",
+        evidence_for=cause.evidence_for,
+        evidence_against=(*cause.evidence_against, f"not tried: {', '.join(left[:8])}"),
+        missing=f"what the other {count} would restore" if count > 1 else "what it would restore",
+        next_step="Run .ablate() without only=: it tries all of them.",
+    )
+
+
 def needs_pairs(scene: CauseFacts) -> bool:
     """Tell whether single changes leave the loss unexplained, so that pairs are worth trying."""
     return _without_search(scene) is None and _single(scene) is None

@@ -157,6 +157,11 @@ class Replay(Result):
     def ablate(self, **options: Any) -> Any:
         """Change one thing at a time on the same evidence, and report what restores acceptance.
 
+        Parameters
+        ----------
+        options
+            As `workbench.speculation.ablate.ablate` takes them: ``pairs``, ``requests``, ``only``.
+
         Returns
         -------
         Ablations

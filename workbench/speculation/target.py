@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from workbench import progress
 from workbench.errors import WorkbenchError, shown
 from workbench.speculation.config_fields import ModelConfig
 from workbench.speculation.features import (
@@ -221,7 +222,9 @@ class LlamaTarget:
         wanted = range(self.layers + 1) if keep is None else keep
         kept: dict[int, list[Tensor]] = {k: [] for k in wanted}
         finals, choices, caches = [], [], []
+        progress.say("running the target over the texts")
         for start in range(0, len(tokens), _ROWS):
+            progress.step(start, len(tokens), " texts")
             rows = slice(start, start + _ROWS)
             inputs, final, kv = self._pass(tokens[rows], lengths[rows], begins[rows])
             for k, parts in kept.items():
