@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from workbench.display import assets, html, page, palette
+from workbench.display import assets, html, live, page, palette
 
 from .display_samples import HOSTILE, Sample, big, group, hostile, incident, payload
 
@@ -109,7 +109,7 @@ def test_packing_is_strict_and_reproducible() -> None:
 
 def test_a_live_view_carries_its_payload() -> None:
     data = assets.packed(incident().data)
-    text = html.live(data, "<p>still</p>")
+    text = live.live(data, "<p>still</p>")
     found = re.search(r"data-wb-data>([^<]+)</script>", text)
     assert found
     assert base64.b64decode(found.group(1)) == data

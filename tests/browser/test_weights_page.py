@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from workbench.display import assets, html
+from workbench.display import assets, html, live
 from workbench.display.page import shell
 from workbench.weights.results import WeightScan
 
@@ -42,9 +42,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def limited_page(folder: Path, result: WeightScan, limit: int) -> Path:
     """A page with as much as a notebook would carry."""
     data = assets.packed(result.payload(limit))
-    body = html.live(data, html.preview(result.payload(limit)))
+    body = live.live(data, html.preview(result.payload(limit)))
     out = folder / "limited.html"
-    out.write_text(shell("x", body, scripts=(html.start_script(data),)))
+    out.write_text(shell("x", body, scripts=(live.start_script(data),)))
     return out
 
 

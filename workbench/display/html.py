@@ -1,4 +1,4 @@
-"""Pieces of HTML, all escaped: the live view without a kernel, and its static preview.
+"""Pieces of HTML, all escaped: the static preview of a result.
 
 The preview is what is left where no script runs: in a notebook that JupyterLab does not trust, in mail,
 in print without JavaScript. JupyterLab's sanitizer keeps plain elements and style attributes there, so
@@ -7,13 +7,11 @@ the preview is made of nothing else.
 
 from __future__ import annotations
 
-import hashlib
 import html
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from workbench.display import assets
 from workbench.display.palette import tone, verdict_state
 from workbench.display.text import middle, plural
 from workbench.errors import clean
@@ -148,45 +146,3 @@ def _row(group: dict[str, Any]) -> str:
 
 def _cells(texts: Iterable[str], style: str) -> Iterator[str]:
     return (f'<td style="{_CELL};{style}">{escape(text)}</td>' for text in texts)
-
-
-def style_element() -> str:
-    """Return the style sheet as an element; one per document is enough (`live` repeats it)."""
-    return f'<style data-wb-css="{assets.version()}">{assets.css()}</style>'
-
-
-def module_element() -> str:
-    """Return the view's module as an element; one per document is enough (`live` repeats it)."""
-    return f'<script data-wb-esm="{assets.version()}" type="text/plain">{assets.esm()}</script>'
-
-
-def start_script(data: bytes) -> str:
-    """Return the script that brings the view of `data` to life."""
-    return (
-        f'const name = "{_name(data)}", version = "{assets.version()}";\n{assets.read("start.js")}'
-    )
-
-
-def _name(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()[:12]
-
-
-def live(data: bytes, static: str, verdict: tuple[str, str] | None = None) -> str:
-    """Return a view that needs no kernel and no network: preview, data, module and starter.
-
-    Parameters
-    ----------
-    data
-        The payload, from `assets.packed`.
-    static
-        The static preview; the script replaces it.
-    verdict
-        State and sentence, for an index of pages.
-    """
-    found = f' data-wb-verdict="{escape(": ".join(verdict))}"' if verdict else ""
-    return (
-        f'<div data-wb="{_name(data)}"{found}>'
-        f"{style_element()}<div data-wb-mount>{static}</div>"
-        f'<script type="text/plain" data-wb-data>{assets.base64_of(data)}</script>'
-        f'{module_element()}<script type="module">{start_script(data)}</script></div>'
-    )

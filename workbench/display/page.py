@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workbench.display import assets, html
+from workbench.display import assets, html, live
 from workbench.display.palette import verdict_state
 
 if TYPE_CHECKING:
@@ -87,5 +87,5 @@ def result_page(result: Result) -> str:
     payload = result.payload()
     data = assets.packed(payload)
     verdict = (verdict_state(payload["verdict"]["ok"]), payload["verdict"]["line"])
-    body = html.live(data, html.preview(payload), verdict=verdict)
-    return shell(result.title, body, scripts=(html.start_script(data),), verdict=verdict)
+    body = live.live(data, html.preview(payload), verdict=verdict)
+    return shell(result.title, body, scripts=(live.start_script(data),), verdict=verdict)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import anywidget
 import traitlets
 
-from workbench.display import assets, html
+from workbench.display import assets, html, live
 from workbench.display.palette import verdict_state
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def mimebundle(
     ok, line = payload["verdict"]["ok"], payload["verdict"]["line"]
     bundle: dict[str, Any] = {
         "text/plain": result.to_text(),
-        "text/html": html.live(data, html.preview(payload), (verdict_state(ok), line)),
+        "text/html": live.live(data, html.preview(payload), (verdict_state(ok), line)),
     }
     metadata: dict[str, Any] = {}
     widget = ResultView(payload=data)._repr_mimebundle_(**kwargs)
