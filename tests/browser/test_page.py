@@ -362,9 +362,10 @@ def test_what_is_left_out_is_said(open_page: Open, tmp_path: Path) -> None:
 def test_the_same_result_twice_on_a_page(open_page: Open, tmp_path: Path) -> None:
     sample = incident()
     data = assets.packed(sample.data)
-    twice = live.live(data, "<p>one</p>") + live.live(data, "<p>two</p>")
+    schema = sample.data["schema"]
+    twice = live.live(data, "<p>one</p>", schema) + live.live(data, "<p>two</p>", schema)
     path = tmp_path / "twice.html"
-    path.write_text(shell("Twice", twice, scripts=(live.start_script(data),)))
+    path.write_text(shell("Twice", twice, scripts=(live.start_script(),)))
     page = open_page(path).page
     page.wait_for_selector(".wb-view[data-ready] >> nth=1")
     page.locator(".wb-filter").nth(1).fill("q_proj")

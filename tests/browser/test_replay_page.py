@@ -29,9 +29,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def payload_page(folder: Path, payload: dict[str, Any]) -> Path:
     data = assets.packed(payload)
     out = folder / "payload.html"
-    out.write_text(
-        shell("x", live.live(data, html.preview(payload)), scripts=(live.start_script(data),))
-    )
+    body = live.live(data, html.preview(payload), payload["schema"])
+    out.write_text(shell("x", body, scripts=(live.start_script(),)))
     return out
 
 

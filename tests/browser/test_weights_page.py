@@ -41,10 +41,10 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def limited_page(folder: Path, result: WeightScan, limit: int) -> Path:
     """A page with as much as a notebook would carry."""
-    data = assets.packed(result.payload(limit))
-    body = live.live(data, html.preview(result.payload(limit)))
+    payload = result.payload(limit)
+    body = live.live(assets.packed(payload), html.preview(payload), payload["schema"])
     out = folder / "limited.html"
-    out.write_text(shell("x", body, scripts=(live.start_script(data),)))
+    out.write_text(shell("x", body, scripts=(live.start_script(),)))
     return out
 
 

@@ -87,5 +87,5 @@ def result_page(result: Result) -> str:
     payload = result.payload()
     data = assets.packed(payload)
     verdict = (verdict_state(payload["verdict"]["ok"]), payload["verdict"]["line"])
-    body = live.live(data, html.preview(payload), verdict=verdict)
-    return shell(result.title, body, scripts=(live.start_script(data),), verdict=verdict)
+    body = live.live(data, html.preview(payload), payload["schema"])
+    return shell(result.title, body, scripts=(live.start_script(),), verdict=verdict)
