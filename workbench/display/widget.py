@@ -1,4 +1,4 @@
-"""A result in a notebook: HTML that outlives the kernel, and a widget for those who want its state in Python."""
+"""A result in a notebook: HTML that outlives the kernel, and a widget that holds its state in Python."""
 
 from __future__ import annotations
 
