@@ -174,5 +174,6 @@ def _verdict(payload: dict[str, Any]) -> tuple[str, str]:
     if not isinstance(verdict, dict):
         verdict = {}
     ok, line = verdict.get("ok"), verdict.get("line")
-    state = verdict_state(ok) if ok is True or ok is False else verdict_state(None)
-    return state, line if isinstance(line, str) and line else "This result has no verdict."
+    if not isinstance(line, str) or not line:
+        return verdict_state(None), "This result has no verdict."
+    return verdict_state(ok if ok is True or ok is False else None), line
