@@ -40,14 +40,13 @@ OPENED = """async (path) => {
   await opened().revealed;
   app.shell.activateById(opened().id);
 }"""
-# Clicking "Run all" on a cold server is lost where the kernel is not connected yet: wait for each in turn.
-RUN_ALL = """async (path) => {
-  const app = window.jupyterapp;
-  const opened = [...app.shell.widgets("main")].find((w) => w.context?.path === path);
+# The kernel is there and answers.
+KERNEL = """async (path) => {
+  const opened = [...window.jupyterapp.shell.widgets("main")].find((w) => w.context?.path === path);
   await opened.context.sessionContext.ready;
   await opened.context.sessionContext.session.kernel.info;
-  await app.commands.execute("notebook:run-all-cells");
 }"""
+RUN_ALL = """() => window.jupyterapp.commands.execute("notebook:run-all-cells")"""
 SAVE = """async (path) => {
   const opened = [...window.jupyterapp.shell.widgets("main")].find((w) => w.context?.path === path);
   await opened.context.save();
@@ -148,6 +147,13 @@ def open_notebook(page: Any, server: Server, name: str) -> None:
     page.goto(server.url(name), timeout=120_000)
     page.wait_for_function("window.jupyterapp !== undefined", timeout=120_000)
     page.evaluate(OPENED, name)
+
+
+def run_all(page: Any, name: str) -> None:
+    """Run all cells; a click on a cold server is lost where the kernel is not connected yet."""
+    page.evaluate(KERNEL, name)
+    page.evaluate(RUN_ALL)
+    assert page.evaluate(ERRORS, name) == []
 
 
 def write(path: Path, *cells: str) -> nbformat.NotebookNode:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ..conftest import ROOT
-from .jupyter import ERRORS, RUN_ALL, Server, browsing, open_notebook, serving, write
+from .jupyter import KERNEL, OPENED, SAVE, Server, browsing, open_notebook, run_all, serving, write
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +41,7 @@ def test_the_shipped_notebook_runs_and_its_views_answer(
     shutil.copy(source, work / "notebooks")
     shutil.copytree(ROOT / "data" / "drafts", work / "data" / "drafts")
     page = open_lab("notebooks/02_keys.ipynb")
-    page.evaluate(RUN_ALL, "notebooks/02_keys.ipynb")
-    errors = page.evaluate(ERRORS, "notebooks/02_keys.ipynb")
-    assert errors == []
+    run_all(page, "notebooks/02_keys.ipynb")
     # Running all has scrolled to the end, and what is far from there is not drawn.
     page.evaluate("window.jupyterapp.shell.currentWidget.content.scrollToItem(3, 'start')")
     view = page.locator(".wb-view[data-ready]:visible").first
@@ -68,7 +66,7 @@ def test_state_lives_in_the_kernel_and_outlives_scrolling(
         "print('last')",
     )
     page = open_lab("state.ipynb")
-    page.evaluate(RUN_ALL, "state.ipynb")
+    run_all(page, "state.ipynb")
     top = page.locator(".jp-WindowedPanel-outer").first
     top.evaluate("node => node.scrollTo(0, 0)")
     view = page.locator(".wb-view[data-ready]")
@@ -117,3 +115,14 @@ def test_state_lives_in_the_kernel_and_outlives_scrolling(
     again.wait_for(timeout=30_000)
     assert again.locator(".wb-filter").input_value() == "o_proj"
     assert again.locator(".wb-about-name").inner_text().endswith(chosen)
+
+    # The page is loaded anew, the kernel lives on: the choice comes back from it.
+    page.evaluate(SAVE, "state.ipynb")
+    page.reload()
+    page.wait_for_function("window.jupyterapp !== undefined", timeout=120_000)
+    page.evaluate(OPENED, "state.ipynb")
+    page.evaluate(KERNEL, "state.ipynb")
+    from playwright.sync_api import expect
+
+    kept = page.locator(".jp-Notebook .wb-filter").first
+    expect(kept).to_have_value("o_proj", timeout=60_000)

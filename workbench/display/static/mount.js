@@ -22,10 +22,14 @@ function standIn(out) {
   };
 }
 
+// Notebooks dress the HTML of an output as prose: lists, tables and code would not be the view's own.
+const PROSE = ["jp-RenderedHTMLCommon", "rendered_html"];
+
 /** Show a result in its element; if its kernel's model is here, or comes later, by that. */
 export function mountWith(render, out) {
   const el = out.querySelector("[data-wb-mount]");
   const model = standIn(out);
+  for (const name of PROSE) out.closest(`.${name}`)?.classList.remove(name);
   let shown = Promise.resolve();
   const show = (draw) =>
     (shown = shown.then(async (end) => {
