@@ -114,6 +114,13 @@ def test_every_state_has_its_colour_in_the_style_sheet() -> None:
         assert f'[data-state="{state}"]' in assets.css()
 
 
+def test_every_rule_is_of_our_view_and_weighs_more_than_a_notebooks() -> None:
+    for prelude in re.findall(r"(?:^|[{}])\s*([^{}@;]+)\{", assets.css()):
+        for selector in re.split(r",(?![^(]*\))", prelude):
+            assert ".wb-view" in selector
+            assert len(re.findall(r"[.\[]", selector)) >= 2, selector
+
+
 def test_packing_is_strict_and_reproducible() -> None:
     sample = incident()
     packed = assets.packed(sample.data)

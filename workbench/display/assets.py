@@ -48,6 +48,9 @@ _VIEWS = {
     "workbench.weightscan/1": ("weights", "weights"),
 }
 _IMPORT = re.compile(r"^import .+;\n", re.MULTILINE)
+_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+_PRELUDE = re.compile(r"(\s*)([^{};\s][^{};]*)\{")
+_COMMA = re.compile(r",\s*(?![^(]*\))")  # not inside of :is(a, b)
 _EXPORT = re.compile(r"^export (?=(?:async function|function|class|const|let) (\w+))", re.MULTILINE)
 
 
@@ -123,7 +126,27 @@ def _scoped(name: str) -> str:
 
 def css_of(made: _Files) -> str:
     """Return the style sheets of a piece."""
-    return "".join(map(read, made.styles))
+    return _weighty("".join(map(read, made.styles)))
+
+
+def _weighty(css: str) -> str:
+    """Return a style sheet whose every selector weighs one class more than it says.
+
+    Notebooks dress the lists and tables of an output by rules such as ``.jp-OutputArea-output dl``, which
+    would win over ``.wb-facts``.
+    """
+
+    def heavier(found: re.Match[str]) -> str:
+        space, prelude = found.group(1), found.group(2)
+        if prelude.startswith("@"):
+            return found.group(0)
+        selectors = (
+            one.replace(".wb-view", ".wb-view.wb-view") if ".wb-view" in one else f".wb-view {one}"
+            for one in _COMMA.split(prelude)
+        )
+        return f"{space}{','.join(selectors)}{{"
+
+    return _PRELUDE.sub(heavier, _COMMENT.sub("", css))
 
 
 @functools.cache
@@ -135,7 +158,7 @@ def css() -> str:
 def _colours() -> str:
     colours = "".join(f"--wb-{s}:light-dark({t.light},{t.dark});" for s, t in TONES.items())
     states = "".join(f'.wb-view [data-state="{s}"]{{--wb-tone:var(--wb-{s})}}\n' for s in TONES)
-    return f".wb-view{{{colours}}}\n{states}"
+    return _weighty(f".wb-view{{{colours}}}\n{states}")
 
 
 def packed(payload: dict[str, Any]) -> bytes:
