@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.display import progress
 from workbench.errors import WorkbenchError, shown
 from workbench.hang.collector import collect as collector
 from workbench.hang.collector.servers import CollectError
@@ -178,12 +179,10 @@ def told() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _progress(plan: collector.Plan) -> Iterator[None]:
-    """Show on a terminal what is done, and the seconds of waiting as they pass."""
-    from tqdm import tqdm
-
+    """Show what is done, and the seconds of waiting as they pass."""
     waiting = (plan.snapshots - 1) * plan.interval
     form = "{desc} {bar} {n:.0f}/{total:.0f} s"
-    with tqdm(total=waiting, disable=None, leave=False, bar_format=form) as bar:
+    with progress.bar(total=waiting, bar_format=form) as bar:
 
         def wait(seconds: float) -> None:
             until = time.monotonic() + seconds

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from workbench.display import progress
 from workbench.speculation.ablations import Ablations
 from workbench.speculation.causes import ENOUGH, Scene, Tried, Verdict, judge, needs_pairs
 from workbench.speculation.comparable import comparable
@@ -237,6 +237,4 @@ def _spread(count: int, wanted: int) -> list[int]:
 
 def _shown(items: Sequence[Any], what: str) -> Iterator[Any]:
     """Yield items with a progress bar where somebody watches."""
-    from tqdm import tqdm
-
-    yield from tqdm(items, desc=what, leave=False, disable=not sys.stderr.isatty())
+    yield from progress.bar(items, desc=what)

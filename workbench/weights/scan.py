@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.checkpoint.dequantize import LogicalWeights, logical_weights
+from workbench.display import progress
 from workbench.errors import WorkbenchError, shorten, shown
 from workbench.weights.reading import check_sample
 from workbench.weights.records import Judgement, Measure
@@ -207,12 +208,10 @@ def _collect(
     notes: list[str],
 ) -> tuple[dict[int, Pair], bool]:
     """Return what was found by position, and whether it was interrupted."""
-    from tqdm import tqdm
-
     found: dict[int, Pair] = {}
     told = 0
     terminal = sys.stderr.isatty()
-    bar = tqdm(total=len(chosen), unit=" tensors", disable=not terminal, leave=False)
+    bar = progress.bar(total=len(chosen), unit=" tensors")
     try:
         for at, pair in stream:
             found[at] = pair
