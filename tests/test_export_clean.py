@@ -72,7 +72,7 @@ def parts(text: str) -> list[tuple[str, list[tuple[str, str]], str]]:
     return [
         (
             tag.name,
-            [(k, re.sub(r"[\s;]", "", str(v))) for k, v in tag.attrs.items()],
+            sorted((k, re.sub(r"[\s;]", "", str(v))) for k, v in tag.attrs.items()),
             tag.get_text(),
         )
         for tag in bs4.BeautifulSoup(text, "html.parser").find_all(True)
