@@ -58,6 +58,30 @@ def test_a_report_holds_none(tmp_path: Path) -> None:
     assert "passes" not in notebook_page(run, path).split('<div class="nb-output">')[1]
 
 
+def test_a_notebook_run_by_hand_sees_it_and_keeps_nothing(tmp_path: Path) -> None:
+    """As JupyterLab runs a cell: input is allowed."""
+    from jupyter_client.manager import start_new_kernel
+
+    manager, client = start_new_kernel(kernel_name="python3", cwd=str(ROOT))
+    shown: list[dict[str, Any]] = []
+    try:
+        client.execute_interactive(
+            SHOWS, allow_stdin=True, timeout=120,
+            output_hook=lambda message: shown.append(
+                {"type": message["msg_type"], **message["content"]}
+            ),
+            stdin_hook=lambda _: None,
+        )  # fmt: skip
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+    seen = [one for one in shown if one["type"] in ("display_data", "update_display_data")]
+    assert "application/vnd.jupyter.widget-view+json" in seen[0]["data"]
+    assert seen[-1]["type"] == "update_display_data"
+    assert seen[-1]["data"] == {"text/plain": ""}
+    assert seen[-1]["transient"] == seen[0]["transient"]
+
+
 def test_every_bar_of_the_workbench_is_this_one() -> None:
     users = [
         path.relative_to(ROOT).as_posix()

@@ -13,7 +13,7 @@ import pytest
 
 from workbench.display import html
 
-from .. import display_samples, hang_samples, replay_samples, weights_samples
+from .. import display_samples, hang_samples, weights_samples
 from .jupyter import KERNEL, SAVE, Kind, browsing, open_notebook, run_all, serving, write
 
 CELLS = (
@@ -169,7 +169,6 @@ def test_an_untrusted_notebook_shows_the_whole_static_form(browser: Any, saved: 
             0: display_samples.incident(),
             1: hang_samples.diverged(),
             2: weights_samples.target(),
-            4: replay_samples.chain(),
         }.items():
             output = cell(page, at).locator(".jp-RenderedHTML")
             output.wait_for(timeout=60_000)

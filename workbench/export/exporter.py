@@ -110,7 +110,7 @@ class _Outputs(Preprocessor):
             if not data["text/html"].strip():  # only script: its other forms say more
                 del data["text/html"]
         # The text of a widget is how Python would write it, or a bar of progress.
-        left = set(data) & set(_FORMS)
+        left = {form for form in _FORMS if data.get(form)}
         return bool(left - {"text/plain"}) if _WIDGET in data else bool(left)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -34,13 +35,19 @@ def banner(shown: Sequence[Shown]) -> str:
         return ""
     state, _ = of(shown) or ("unsure", "")
     items = "".join(
-        f'<li><a href="#result-{at}">{_sign(one.state)}<span>{prose(one.line)}</span></a></li>'
+        f'<li><a href="#result-{at}">{_sign(one.state)}<span>{prose(_first(one.line))}</span></a></li>'
         for at, one in enumerate(shown, 1)
     )
     return (
         f'<nav class="nb-results" aria-label="Results"><p>{_sign(state)}<b>{len(shown)} results: '
         f"{escape(counts(one.state for one in shown))}</b></p><ol>{items}</ol></nav>"
     )
+
+
+def _first(line: str) -> str:
+    """Return the first sentence of a verdict; the result itself has the rest."""
+    found = re.match(r".{12,}?[.!?](?=\s)", line, re.DOTALL)
+    return found.group(0) if found else line
 
 
 def _sign(state: str) -> str:
