@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.display import progress
+from workbench.display.bars import bar as progress_bar
 from workbench.errors import WorkbenchError, shown
 from workbench.hang.collector import collect as collector
 from workbench.hang.collector.servers import CollectError
@@ -182,7 +182,7 @@ def _progress(plan: collector.Plan) -> Iterator[None]:
     """Show what is done, and the seconds of waiting as they pass."""
     waiting = (plan.snapshots - 1) * plan.interval
     form = "{desc} {bar} {n:.0f}/{total:.0f} s"
-    with progress.bar(total=waiting, bar_format=form) as bar:
+    with progress_bar(total=waiting, bar_format=form) as bar:
 
         def wait(seconds: float) -> None:
             until = time.monotonic() + seconds

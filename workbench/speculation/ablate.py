@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from workbench.display import progress
+from workbench.display.bars import bar as progress_bar
 from workbench.speculation.ablations import Ablations
 from workbench.speculation.causes import ENOUGH, Scene, Tried, Verdict, judge, needs_pairs
 from workbench.speculation.comparable import comparable
@@ -237,4 +237,4 @@ def _spread(count: int, wanted: int) -> list[int]:
 
 def _shown(items: Sequence[Any], what: str) -> Iterator[Any]:
     """Yield items with a progress bar where somebody watches."""
-    yield from progress.bar(items, desc=what)
+    yield from progress_bar(items, desc=what)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from workbench.checkpoint.dequantize import logical_weights, matrix_shape
-from workbench.display import progress
+from workbench.display.bars import bar as progress_bar
 from workbench.errors import WorkbenchError, shorten, shown
 from workbench.weights.changes import Change, Changes
 from workbench.weights.results import WeightComparison, WeightScan
@@ -123,7 +123,7 @@ def compare_sets(
     """
     names = list(dict.fromkeys([*left, *right]))
     rows = []
-    for name in progress.bar(names, unit=" tensors"):
+    for name in progress_bar(names, unit=" tensors"):
         rows.append(_one(left.get(name), right.get(name)))
     changes = Changes(rows)
     same = tuple(_moved_bytes(left, right, changes))

@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.checkpoint.dequantize import LogicalWeight, logical_weights, matrix_shape
-from workbench.display import progress
+from workbench.display.bars import bar as progress_bar
 from workbench.display.text import plural
 from workbench.errors import WorkbenchError, shorten
 from workbench.weights.columns import pair_of
@@ -365,7 +365,7 @@ def _by_file(server: Server, weights: Sequence[LogicalWeight], ranks: int) -> Ga
     asks = list(_asks(weights))
     own = [weight.name for weight in weights if weight.flaw or weight.layout]
     seen = Gathered(own_layout=own, not_asked=[name for name, _ in asks[_MOST_NAMES:]])
-    bar = progress.bar(asks[:_MOST_NAMES], unit=" tensors")
+    bar = progress_bar(asks[:_MOST_NAMES], unit=" tensors")
     for at, (asked, members) in enumerate(bar):
         names = [member.name for member in members]
         sides = [matrix_shape(member.shape) for member in members]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.checkpoint.dequantize import LogicalWeights, logical_weights
-from workbench.display import progress
+from workbench.display.bars import bar as progress_bar
 from workbench.errors import WorkbenchError, shorten, shown
 from workbench.weights.reading import check_sample
 from workbench.weights.records import Judgement, Measure
@@ -211,7 +211,7 @@ def _collect(
     found: dict[int, Pair] = {}
     told = 0
     terminal = sys.stderr.isatty()
-    bar = progress.bar(total=len(chosen), unit=" tensors")
+    bar = progress_bar(total=len(chosen), unit=" tensors")
     try:
         for at, pair in stream:
             found[at] = pair

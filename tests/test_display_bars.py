@@ -10,12 +10,12 @@ from typing import Any
 import nbformat
 import pytest
 
-from workbench.display import progress
+from workbench.display import bars
 from workbench.export.report import executed, notebook_page
 
 from .conftest import ROOT
 
-SHOWS = "from workbench.display.progress import bar\nfor _ in bar(range(3), desc='passes'):\n    pass\n'done'"
+SHOWS = "from workbench.display.bars import bar\nfor _ in bar(range(3), desc='passes'):\n    pass\n'done'"
 
 
 class Terminal:
@@ -40,11 +40,11 @@ class Terminal:
 def test_a_terminal_sees_it_pass_and_nothing_else_does(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert list(progress.bar(range(3), desc="passes")) == [0, 1, 2]
+    assert list(bars.bar(range(3), desc="passes")) == [0, 1, 2]
     assert capsys.readouterr().err == ""
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    assert list(progress.bar(range(3), desc="passes")) == [0, 1, 2]
+    assert list(bars.bar(range(3), desc="passes")) == [0, 1, 2]
     assert "passes" in terminal.text
 
 
@@ -88,4 +88,4 @@ def test_every_bar_of_the_workbench_is_this_one() -> None:
         for path in sorted((ROOT / "workbench").rglob("*.py"))
         if re.search(r"^\s*(from|import) tqdm\b", path.read_text("utf-8"), re.MULTILINE)
     ]
-    assert users == ["workbench/display/progress.py"]
+    assert users == ["workbench/display/bars.py"]
