@@ -14,6 +14,7 @@ import nbformat
 import pytest
 
 from workbench.display import assets, live
+from workbench.display.static_html import static
 from workbench.export import clean, summary
 from workbench.export.index import read_entry, write_index
 from workbench.export.report import notebook_page
@@ -126,9 +127,7 @@ def test_what_formats_stays() -> None:
 
 
 def test_the_static_form_of_a_result_passes_unchanged_in_words_and_style() -> None:
-    from workbench.display import html
-
-    still = html.preview(incident().data)
+    still = static(incident())
     again = clean.cleaned(still)
     assert parts(again) == parts(still)
 
@@ -144,7 +143,7 @@ def test_a_hostile_result_is_data_for_our_own_view() -> None:
 
 
 def test_a_result_of_version_0_1_is_shown_by_todays_view() -> None:
-    data = assets.packed(incident().data)
+    data = assets.packed(incident().payload())
     old = (
         '<div data-wb="0123456789ab" data-wb-verdict="wrong: x"><style data-wb-css="1">.a{}</style>'
         "<div data-wb-mount><p>still</p></div>"

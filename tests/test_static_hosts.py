@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from importlib import import_module
 
 import bs4
 import pytest
 from bleach.sanitizer import Cleaner
 
-from workbench.display import html
-
-from . import display_samples, hang_samples, replay_samples, weights_samples
+from workbench.core.result import Result
+from workbench.display.html import prose
+from workbench.display.static_html import static
 
 # What GitHub lets pass in a notebook's HTML: the elements of its own Markdown, neither style, class nor id,
 # pictures from addresses only (pandas-dev/pandas#33076, jupyter/nbviewer#450; the list is html-pipeline's).
@@ -24,9 +24,9 @@ GITHUB = set(
     )
 )
 SAMPLES = [
-    display_samples.incident, display_samples.hostile, hang_samples.diverged, hang_samples.hostile,
-    replay_samples.chain, replay_samples.hostile, weights_samples.target, weights_samples.draft,
-    weights_samples.hostile,
+    "display_samples.incident", "display_samples.hostile", "hang_samples.diverged", "hang_samples.hostile",
+    "replay_samples.chain", "replay_samples.hostile", "weights_samples.target", "weights_samples.draft",
+    "weights_samples.hostile",
 ]  # fmt: skip
 
 
@@ -50,38 +50,38 @@ def tags_only(text: str) -> str:
     return str(Cleaner(tags=GITHUB, attributes={}, strip=True).clean(text))
 
 
-def output(make: Any) -> tuple[str, Any]:
-    result = make()
+def output(name: str) -> tuple[str, Result]:
+    module, function = name.split(".")
+    result = getattr(import_module(f"tests.{module}"), function)()
     bundle, _ = result._repr_mimebundle_()
     return bundle["text/html"], result
 
 
-@pytest.mark.parametrize("make", SAMPLES)
-def test_githubs_sanitizer_leaves_the_whole_static_form_and_nothing_else(make: Any) -> None:
-    text, result = output(make)
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_githubs_sanitizer_leaves_the_whole_static_form_and_nothing_else(sample: str) -> None:
+    text, result = output(sample)
     left = github(text)
-    assert words(left) == words(html.preview(result.payload()))
+    assert words(left) == words(static(result))
     assert not re.search(r"style=|class=|id=|data-wb", left)
 
 
-@pytest.mark.parametrize("make", SAMPLES)
-def test_the_static_form_says_verdict_facts_and_findings_without_colour(make: Any) -> None:
-    text, result = output(make)
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_the_static_form_says_verdict_and_findings_without_colour(sample: str) -> None:
+    text, result = output(sample)
     left = " ".join(words(github(text)))
     payload = result.payload()
     for said in (
         payload["verdict"]["line"],
-        *(value for fact in payload["facts"] for value in fact),
         *(finding["title"] for finding in payload["findings"]),
         *(finding["next_step"] for finding in payload["findings"]),
     ):
-        assert " ".join(words(html.prose(str(said)))) in left
+        assert " ".join(words(prose(str(said)))) in left
 
 
 def test_no_data_and_no_module_is_ever_text() -> None:
-    text, result = output(display_samples.incident)
+    text, result = output("display_samples.incident")
     left = words(tags_only(text))
-    still = words(html.preview(result.payload()))
+    still = words(static(result))
     assert left[: len(still)] == still
     assert len(" ".join(left[len(still) :])) < 1_500  # the starter, where a host shows even scripts
     assert "<style" not in text

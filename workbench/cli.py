@@ -18,7 +18,7 @@ from workbench import __version__
 from workbench.errors import WorkbenchError
 
 if TYPE_CHECKING:
-    from workbench.result import Result
+    from workbench.core.result import Result
 
 app = typer.Typer(
     add_completion=False,

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from workbench.display import assets, html, live
+from workbench.display import assets, live
 from workbench.display.page import shell
+from workbench.display.static_html import static
 from workbench.weights.results import WeightScan
 
 from ..weights_samples import draft, experts, hostile, pair, target
@@ -42,7 +43,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def limited_page(folder: Path, result: WeightScan, limit: int) -> Path:
     """A page with as much as a notebook would carry."""
     payload = result.payload(limit)
-    body = live.live(assets.packed(payload), html.preview(payload), payload["schema"])
+    body = live.live(assets.packed(payload), static(result), payload["schema"])
     out = folder / "limited.html"
     out.write_text(shell("x", body, scripts=(live.start_script(),)))
     return out

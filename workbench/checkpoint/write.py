@@ -123,7 +123,7 @@ def write_renamed(
         weights, weight_map = _write_weights(ckpt, new_names, temporary)
         if len(weights) > 1 or ckpt.index_name:
             _write_index(temporary, ckpt.index_name, weight_map, nbytes)
-        left = _copy_beside(ckpt, temporary)
+        left = _copy_other_files(ckpt, temporary)
         if config is not None:
             text = json.dumps(dict(config), indent=2, ensure_ascii=False)
             (temporary / "config.json").write_text(text + "\n", encoding="utf-8")
@@ -186,7 +186,7 @@ def _new_names(
             raise WorkbenchError(
                 f"two tensors would be named {shown(name)}",
                 why=f"{shown(other)} and {shown(old)} both would",
-                next_step="Drop one of the two, or rename it otherwise.",
+                next_step="Drop one of the two, or choose another name for it.",
             )
     if not seen:
         raise WorkbenchError(
@@ -213,7 +213,7 @@ def _check_out(ckpt: Checkpoint, out: Path) -> Path:
             )
     if out.is_symlink() or (out.exists() and not out.is_dir()):
         raise WorkbenchError(
-            what, why="it exists and is no folder", next_step="Choose another path."
+            what, why="it exists and is not a folder", next_step="Choose another path."
         )
     try:
         if out.exists() and any(out.iterdir()):
@@ -312,7 +312,7 @@ def _check_unchanged(source: Path, table: TensorTable, rows: Ints) -> None:
     if not same:
         raise CheckpointError(
             f"{source} has changed since it was opened",
-            next_step="Open the checkpoint again once nobody writes to it.",
+            next_step="Open the checkpoint again when the writer is done.",
         )
 
 
@@ -394,7 +394,7 @@ def _chunks(file: IO[bytes], begin: int, end: int, path: Path) -> Iterator[memor
             raise CheckpointError(
                 f"{path} is shorter than when it was opened",
                 why=f"it ends {end - begin:,} bytes too early",
-                next_step="Open the checkpoint again once nobody writes to it.",
+                next_step="Open the checkpoint again when the writer is done.",
             )
         yield buffer[:number]
         begin += number
@@ -413,7 +413,7 @@ def _write_index(folder: Path, name: str, weight_map: Mapping[str, str], nbytes:
 # --- the rest --------------------------------------------------------------------------------------
 
 
-def _copy_beside(ckpt: Checkpoint, folder: Path) -> list[tuple[str, str]]:
+def _copy_other_files(ckpt: Checkpoint, folder: Path) -> list[tuple[str, str]]:
     """Copy the small files beside the weights; return what was left, and why."""
     place = ckpt.local_folder
     if place is None:
@@ -430,7 +430,7 @@ def _copy_beside(ckpt: Checkpoint, folder: Path) -> list[tuple[str, str]]:
         if ckpt.is_single_file and not name.startswith(_OF_A_FILE):
             continue
         if Path(name).suffix not in _BESIDE and name not in _BESIDE_NAMES:
-            left.append((name, "not a kind of file that belongs to a repaired copy"))
+            left.append((name, "not a kind of file that a repaired copy needs"))
             continue
         try:
             file = place.open(name)

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import anywidget
 import traitlets
 
-from workbench.display import assets, html, live
+from workbench.display import assets, live
+from workbench.display.static_html import static
 
 if TYPE_CHECKING:
-    from workbench.result import Result
+    from workbench.core.result import Result
 
 # A saved notebook keeps the data of a widget twice where widget state is saved, as base64 both times
 # (4/3), and the view's module, 60 KB at most, as often: together at most 2 MB.
@@ -96,9 +97,8 @@ def mimebundle(
         The name of the widget of the same result.
     """
     payload = result.payload(limit=NOTEBOOK_LIMIT)
-    shown = live.live(
-        assets.packed(payload), html.preview(payload), str(payload.get("schema", "")), model
-    )
+    schema = str(payload.get("schema", ""))
+    shown = live.live(assets.packed(payload), static(result), schema, model)
     bundle = {"text/plain": result.to_text(), "text/html": shown}
     keep = set(include or bundle) - set(exclude or ())
     return {kind: bundle[kind] for kind in bundle if kind in keep}, {}

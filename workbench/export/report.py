@@ -6,8 +6,10 @@ import os
 from pathlib import Path
 from typing import Any
 
+from workbench.core.files import replacing
+from workbench.core.result import Result
+from workbench.core.saving import load
 from workbench.errors import WorkbenchError
-from workbench.result import Result, load, replacing
 
 _ACCEPTED = "Give a notebook (.ipynb), a saved result (.json, from result.save), or a result."
 

@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.core.files import replacing
 from workbench.display.bars import bar as progress_bar
 from workbench.errors import WorkbenchError, shown
 from workbench.hang.collector import collect as collector
 from workbench.hang.collector.servers import CollectError
 from workbench.hang.gpu import read_gpus
-from workbench.result import replacing
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -13,7 +13,7 @@ import zipfile
 from pathlib import Path
 
 import workbench
-from workbench.result import replacing
+from workbench.core.files import replacing
 
 PACKAGE = Path(workbench.__file__).parent
 CARRIED = ("evidence/casefile.py", "evidence/redact.py")

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench import __version__
+from workbench.core.files import replacing
 from workbench.errors import clean, shorten
 from workbench.hang.shown import TreeNode
-from workbench.result import replacing
 
 if TYPE_CHECKING:
     from workbench.hang.diagnosis import HangDiagnosis
