@@ -408,6 +408,18 @@ def test_a_kind_that_this_version_does_not_know_keeps_its_static_form(
     assert page.inner_text("[data-wb-mount]") == "whole"
 
 
+def test_data_of_version_0_1_is_alive_and_says_what_it_lacks(
+    open_page: Open, tmp_path: Path
+) -> None:
+    data = incident().data
+    assert set(data["verdict"]) == {"ok", "line"}
+    text = live.live(assets.packed(data), "<p>still</p>", data["schema"])
+    path = tmp_path / "old.html"
+    path.write_text(shell("Old", text, scripts=(live.start_script(),)))
+    page = open_page(path).page
+    assert "what the checks covered was not recorded" in page.inner_text(".wb-doubts")
+
+
 def test_an_empty_table_says_so(open_page: Open, tmp_path: Path) -> None:
     page = open_page(Sample(payload([], ok=None)).to_html(tmp_path / "empty.html")).page
     assert "no keys and no parameters" in page.inner_text(".wb-empty")
