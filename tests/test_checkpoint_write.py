@@ -195,10 +195,10 @@ def test_bad_names(
 @pytest.mark.parametrize(
     ("place", "text"),
     [
-        ("single", "own folder"),
-        ("single/out", "own folder"),
-        ("single/../single/out", "own folder"),
-        ("link/out", "own folder"),
+        ("single", "which is examined"),
+        ("single/out", "which is examined"),
+        ("single/../single/out", "which is examined"),
+        ("link/out", "which is examined"),
         ("full", "not empty"),
         ("file", "not a folder"),
         ("absent/out", "there is no folder"),

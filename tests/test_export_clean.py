@@ -17,7 +17,7 @@ from workbench.display import assets, live
 from workbench.display.static_html import static
 from workbench.export import clean, summary
 from workbench.export.index import read_entry, write_index
-from workbench.export.report import notebook_page
+from workbench.export.report import notebook_page, verdicts
 
 from .display_samples import HOSTILE, Sample, group, incident, payload
 
@@ -195,6 +195,7 @@ def test_the_worst_verdict_and_how_many_of_each(tmp_path: Path) -> None:
         assert f'href="#result-{at}"' in top
         assert f'id="result-{at}"' in page
         assert line in top
+    assert verdicts(tmp_path / "several.html") == [True, None, True, False, False]
     assert "2 wrong, 1 cannot tell, 2 ok" in write_index(tmp_path).read_text()
 
 

@@ -20,6 +20,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # Lower rooms first: a room imports only from rooms of a lower storey, and from itself.
 STOREYS = (
     {"errors"},
+    {"outputs"},
     {"result", "display"},
     {"checkpoint", "evidence"},
     {"engines"},

@@ -19,9 +19,9 @@ from workbench.hang.ledger import LaunchLedger, Ledger
 from workbench.hang.ledger_rules import passes_needed
 
 from .conftest import ROOT
+from .forms import check_forms
 
 HANG = ROOT / "data" / "incident" / "hang"
-GOLDEN = Path(__file__).parent / "golden"
 SERVE = "python -m sglang.launch_server --model-path m --tp-size 8"
 
 
@@ -83,13 +83,8 @@ def test_the_incident_proves_nothing_yet(incident: Ledger) -> None:
     assert "A-B-A" in plan.change
 
 
-def test_the_incident_in_words(incident: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    text = incident.story().to_text(80) + "\n"
-    golden = GOLDEN / "launches-incident.txt"
-    if os.environ.get("UPDATE_GOLDEN"):
-        golden.write_text(text)
-    assert text == golden.read_text()
+def test_the_incident_in_every_form(incident: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_forms(incident.story(), "launches-incident", monkeypatch)
 
 
 def test_a_ledger_is_saved_and_loaded(incident: Ledger, tmp_path: Path) -> None:
@@ -212,7 +207,7 @@ def test_flipping_back_supports_the_change() -> None:
     story = ledger(launch("a", outcome="hung"), *good, launch("c", outcome="hung"))
     assert codes(story) == ["launches.supported"]
     assert story.findings[0].confidence == "likely"
-    assert story.ok is False  # the last launch hangs: it is understood, not mended
+    assert story.ok is False  # the last launch hangs: it is understood, not repaired
     assert ledger(*story.launches, launch("d", "--disable-cuda-graph", "served")).ok is True
 
 
@@ -250,7 +245,7 @@ def test_a_launch_may_be_compared_with_an_earlier_one() -> None:
 def test_an_empty_ledger_says_so(tmp_path: Path) -> None:
     story = Ledger(tmp_path / "none.jsonl").story()
     assert story.ok is None
-    assert "No launch" in story.to_text(80)
+    assert "There are no launches" in story.to_text(80)
     assert story.payload()["launches"] == []
 
 
@@ -402,7 +397,7 @@ def test_what_is_no_command(command: object, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", [None, 3, ""])
 def test_what_is_no_path_of_a_ledger(path: object) -> None:
-    with pytest.raises(workbench.WorkbenchError, match="no path of a ledger"):
+    with pytest.raises(workbench.WorkbenchError, match="not the path of a ledger"):
         Ledger(path)  # type: ignore[arg-type]
 
 

@@ -71,11 +71,10 @@ def f(x):
     """Say what was told."""
     print("it was told", f"{x['told']} and {f'{x} said so'} beside {x}")
     return "drawn" in x
-@app.command("f")
-def g():
-    """Show what was told."""
 '''
-    assert checked(tmp_path / "one.py", source) == ["7", "7", "7", "11"]
+    assert checked(tmp_path / "one.py", source) == ["7", "7", "7"]
+    (tmp_path / "cli").mkdir()
+    assert checked(tmp_path / "cli" / "one.py", source) == ["6", "7", "7", "7"]
 
 
 def test_scripts_and_markdown_and_notebooks(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ write instead, and exits with 1 where a file breaks the rules. Files that are no
 tests/words_pending.txt: a file that has become clean must leave the list (`--prune` does it), and none may
 join it.
 
-Exempt: code in backticks or blocks, text in double quotes (log lines, names, examples), docstrings, and
-regular expressions.
+Exempt: code in backticks or blocks, text in double quotes (log lines, names, examples), docstrings
+(but for the help texts of the command line), and regular expressions.
 """
 
 from __future__ import annotations
@@ -95,20 +95,18 @@ def _is_docstring(body: list[ast.stmt]) -> bool:
     return bool(body) and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)
 
 
-def _is_command(node: ast.AST) -> bool:
-    """Whether a function's docstring is a help text of the command line."""
-    decorators = getattr(node, "decorator_list", ())
-    return any(".command(" in ast.unparse(d) or ".callback(" in ast.unparse(d) for d in decorators)
+def of_python(source: str, *, helps: bool = False) -> Iterator[tuple[int, str]]:
+    """Yield the line and the text of each string, holes of f-strings blanked.
 
-
-def of_python(source: str) -> Iterator[tuple[int, str]]:
-    """Yield the line and the text of each string that is a sentence, holes of f-strings blanked."""
+    With `helps` the docstrings of functions count: typer shows them as help texts.
+    """
     todo: list[ast.AST] = [ast.parse(source)]
     while todo:
         node = todo.pop()
         children = list(ast.iter_child_nodes(node))
         body = getattr(node, "body", None)
-        if isinstance(body, list) and _is_docstring(body) and not _is_command(node):
+        function = isinstance(node, ast.FunctionDef)
+        if isinstance(body, list) and _is_docstring(body) and not (helps and function):
             children.remove(body[0])
         if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("re."):
             continue
@@ -144,7 +142,8 @@ def texts_of(path: Path) -> Iterable[tuple[int, str]]:
         return [(1, blanked(_BLOCKS, source))]
     if path.suffix == ".ipynb":
         return of_notebook(source)
-    texts = of_script(source) if path.suffix == ".js" else of_python(source)
+    helps = "cli" in path.parts
+    texts = of_script(source) if path.suffix == ".js" else of_python(source, helps=helps)
     return [(line, text) for line, text in texts if _SENTENCE.search(text)]
 
 

@@ -21,6 +21,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from workbench.checkpoint import pickles
+from workbench.checkpoint.pickles import CONVERT
 from workbench.checkpoint.records import TensorInfo, TensorTable
 from workbench.checkpoint.safetensors import MAX_NAME
 from workbench.checkpoint.sources import Source, looks_like
@@ -44,10 +46,6 @@ MAX_INFLATION = 20
 MOST_STEPS = 500_000
 DO_NOT_LOAD = (
     "Do not load or unpack it elsewhere; get the file again from where the model came from."
-)
-CONVERT = (
-    "Convert it to safetensors where you trust it: torch.load there, then "
-    "safetensors.torch.save_file(state_dict, 'model.safetensors')."
 )
 
 
@@ -164,12 +162,12 @@ def _load(source: Source, path: Path) -> Any:
             why=f"all of its {size:,} bytes would have to be loaded",
             next_step=CONVERT,
         )
-    import torch
-
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about pickle protocols: nothing to act on
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped or None)
+            return pickles.load(path, mmap=zipped or None)
+    except CheckpointError:
+        raise
     except pickle.UnpicklingError as error:
         raise _refused(path, str(error)) from None
     except MemoryError:

@@ -19,6 +19,7 @@ from workbench.checkpoint.columns import Ints
 from workbench.checkpoint.records import TensorTable
 from workbench.checkpoint.safetensors import MAX_HEADER, Specs, read_header
 from workbench.checkpoint.sources import LocalFile
+from workbench.core.outputs import check_folder
 from workbench.errors import CheckpointError, WorkbenchError, shown
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def write_renamed(
     """
     _check_source(ckpt)
     new_names = _new_names(ckpt.table, names, set(drop))
-    out = _check_out(ckpt, Path(out_folder))
+    out = check_out(ckpt, out_folder)
     kept = np.array([name is not None for name in new_names], dtype=bool)
     nbytes = int((ckpt.table.end - ckpt.table.begin)[kept].sum())
     with _building(out, nbytes) as temporary:
@@ -197,38 +198,25 @@ def _new_names(
     return new
 
 
-def _check_out(ckpt: Checkpoint, out: Path) -> Path:
-    what = f"cannot write to {out}"
-    out = Path(os.path.abspath(out.expanduser()))
-    real = out.resolve()
-    places = {Path(s.local).resolve().parent for s in ckpt.sources if s.local is not None}
-    if ckpt.folder is not None:
-        places.add(ckpt.folder.resolve())
-    for place in places:
-        if real == place or real.is_relative_to(place):
-            raise WorkbenchError(
-                what,
-                why=f"it is the checkpoint's own folder, or inside it ({place})",
-                next_step="Choose a folder elsewhere; the source is never changed.",
-            )
-    if out.is_symlink() or (out.exists() and not out.is_dir()):
-        raise WorkbenchError(
-            what, why="it exists and is not a folder", next_step="Choose another path."
-        )
-    try:
-        if out.exists() and any(out.iterdir()):
-            raise WorkbenchError(
-                what, why="it is not empty", next_step="Choose a new folder, or empty this one."
-            )
-    except OSError as error:
-        raise _failed(out, error) from None
-    if not out.parent.is_dir():
-        raise WorkbenchError(
-            what,
-            why=f"there is no folder {out.parent}",
-            next_step="Make it first, or choose another.",
-        )
-    return out
+def check_out(ckpt: Checkpoint, out: str | os.PathLike[str], *, target: object = None) -> Path:
+    """Check the folder of a copy before any work; return its absolute path.
+
+    Parameters
+    ----------
+    ckpt, target
+        What is examined: nothing is written into their folders. A target that is no path is passed over.
+
+    Raises
+    ------
+    WorkbenchError
+        It is not empty, cannot be made, or lies inside the source or the target.
+    """
+    places: list[str | os.PathLike[str] | None] = [
+        Path(source.local).resolve().parent for source in ckpt.sources if source.local is not None
+    ]
+    of_target = getattr(target, "folder", target)
+    places += [ckpt.folder, of_target if isinstance(of_target, str | os.PathLike) else None]
+    return check_folder(out, examined=places)
 
 
 @contextmanager

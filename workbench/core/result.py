@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from workbench.core import saving
-from workbench.core.files import replacing
 from workbench.core.finding import Finding
+from workbench.core.outputs import writing
 from workbench.core.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -147,17 +147,23 @@ class Result(ABC):
 
         return pd.DataFrame(list(self.rows()))
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the result as JSON, whole or not at all; `workbench.load` reads it back."""
-        with replacing(path) as out:
+    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
+        """Write the result as JSON, whole or not at all; `workbench.load` reads it back.
+
+        With `force` a file that the workbench did not write may be replaced.
+        """
+        with writing(path, "result", force=force) as out:
             out.write(self.to_json().encode())
         return Path(path)
 
-    def to_html(self, path: str | os.PathLike[str]) -> Path:
-        """Write one HTML file that holds everything and opens with the network off."""
+    def to_html(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
+        """Write one HTML file that holds everything and opens with the network off.
+
+        With `force` a file that the workbench did not write may be replaced.
+        """
         from workbench.core.render import page
 
-        with replacing(path) as out:
+        with writing(path, "page", force=force) as out:
             out.write(page(self).encode())
         return Path(path)
 

@@ -35,7 +35,14 @@ def piece_element(piece: assets.Piece) -> str:
     return f'<span hidden data-wb-piece="{piece.name}" data-wb-code="{code}"></span>'
 
 
-def element(data: bytes, static: str, schema: str, inside: str = "", model: str = "") -> str:
+def element(
+    data: bytes,
+    static: str,
+    schema: str,
+    inside: str = "",
+    model: str = "",
+    verdict: tuple[str, str] | None = None,
+) -> str:
     """Return a result as an element; `live` adds what brings it to life.
 
     Parameters
@@ -50,20 +57,31 @@ def element(data: bytes, static: str, schema: str, inside: str = "", model: str 
         More elements to put into it.
     model
         The name of the widget that has the same data, if there is one.
+    verdict
+        State and sentence, for those who read a page without its data.
     """
     name = hashlib.sha256(data).hexdigest()[:12]
     needs = " ".join(piece.name for piece in assets.pieces(schema))
     of = f' data-wb-model="{escape(model)}"' if model else ""
+    if verdict:
+        of += f' data-wb-verdict="{escape(": ".join(verdict))}"'
     return (
         f'<div data-wb="{name}" data-wb-needs="{needs}"{of}><div data-wb-mount>{static}</div>'
         f'<span hidden data-wb-data="{assets.base64_of(data)}"></span>{inside}</div>'
     )
 
 
-def live(data: bytes, static: str, schema: str, model: str = "") -> str:
+def live(
+    data: bytes,
+    static: str,
+    schema: str,
+    model: str = "",
+    verdict: tuple[str, str] | None = None,
+) -> str:
     """Return a result as HTML that needs nothing else; the parameters are those of `element`."""
     pieces = "".join(map(piece_element, assets.pieces(schema)))
-    return element(data, static, schema, inside=pieces + start_element(), model=model)
+    inside = pieces + start_element()
+    return element(data, static, schema, inside=inside, model=model, verdict=verdict)
 
 
 def shared(schemas: set[str]) -> str:

@@ -89,5 +89,5 @@ def result_page(result: Result) -> str:
     payload = result.payload()
     data = assets.packed(payload)
     verdict = (verdict_state(payload["verdict"]["ok"]), payload["verdict"]["line"])
-    body = live.live(data, static(result), payload["schema"])
+    body = live.live(data, static(result), payload["schema"], verdict=verdict)
     return shell(result.title, body, scripts=(live.start_script(),), verdict=verdict)

@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from workbench.core.files import replacing
+from workbench.core.outputs import writing
 from workbench.errors import WorkbenchError, shorten, shown
 from workbench.evidence.casefile import FORMAT, MANIFEST, CaseWriter
 
@@ -293,7 +293,7 @@ def changed_members(folder: Folder, manifest: Manifest, prefix: str = "") -> lis
 @contextmanager
 def writing_case(path: str | os.PathLike[str], host: str, **fields: Any) -> Iterator[CaseWriter]:
     """Write a case, whole or not at all: ``with writing_case(path, host) as case: case.add(…)``."""
-    with replacing(path) as out:
+    with writing(path, "case") as out:
         writer = CaseWriter(out, host, **fields)
         try:
             yield writer

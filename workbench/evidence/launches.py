@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
+from workbench.core.outputs import check_append
 from workbench.errors import WorkbenchError, clean, shorten, shown
 from workbench.evidence.redact import Redactor
 
@@ -320,6 +321,7 @@ def append(path: str | os.PathLike[str], launch: Launch) -> Launch:
     path = Path(path).expanduser()
     launch = redacted(launch, str(path.resolve()))
     _regular(path)
+    check_append(path, "ledger")
     line = json.dumps({"format": FORMAT} | launch.to_dict(), allow_nan=False).encode()
     if len(line) >= MOST_LINE:
         raise WorkbenchError(

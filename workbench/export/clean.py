@@ -22,6 +22,7 @@ from bleach.css_sanitizer import CSSSanitizer  # type: ignore[import-untyped]
 from bleach.sanitizer import Cleaner  # type: ignore[import-untyped]
 
 from workbench.display import live
+from workbench.display.html import escape
 from workbench.display.palette import verdict_state
 
 _MOST = 256_000_000  # bytes of one result's data, unpacked: more is no result of ours
@@ -144,7 +145,8 @@ def _result(outer: bs4.Tag, shown: list[Shown]) -> str:
     about = Shown(schema if isinstance(schema, str) else "", *_verdict(payload))
     shown.append(about)
     inside = live.element(data, static, about.schema) if payload else static
-    return f'<div id="result-{len(shown)}">{inside}</div>'
+    found = escape(f"{about.state}: {about.line}")
+    return f'<div id="result-{len(shown)}" data-wb-verdict="{found}">{inside}</div>'
 
 
 def _data(outer: bs4.Tag) -> bytes:

@@ -13,7 +13,7 @@ import zipfile
 from pathlib import Path
 
 import workbench
-from workbench.core.files import replacing
+from workbench.core.outputs import writing
 
 PACKAGE = Path(workbench.__file__).parent
 CARRIED = ("evidence/casefile.py", "evidence/redact.py")
@@ -44,7 +44,7 @@ def pack(out: str | os.PathLike[str]) -> Path:
     """Write the packed collector; the same sources make the same bytes."""
     out = Path(out)
     out.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(out) as file:
+    with writing(out, "collector") as file:
         file.write(b"#!/usr/bin/env python3\n")
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, text in members().items():

@@ -95,10 +95,10 @@ def items(question: Question) -> Iterator[Item]:
     for contract in question.contracts:
         yield Item("contract", CONTRACTS.get(contract, contract))
     if question.draft and not question.target:
-        how = "no target was given (target=)"
+        how = "the target was not given (target=)"
         yield Item("comparison", "sizes and vocabulary of the target", "open", how, essential=False)
     if question.draft and not question.launch:
-        how = "no launch line was given (launch=)"
+        how = "the launch line was not given (launch=)"
         yield Item("argument", "arguments of the launch", "open", how, essential=False)
 
 

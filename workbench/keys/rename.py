@@ -419,7 +419,7 @@ def _words(
     if not (left or lacks):
         text = (
             f"{keys}, each for one tensor that {engine} was missing, of the same shape and a "
-            "compatible dtype; no key is left over and no tensor is missing"
+            "compatible dtype; all keys are used and all tensors are there"
         )
         return text if by_name else f"{text}; but only the shapes match, not the names"
     text = f"{keys} for tensors that {engine} was missing"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from pathlib import Path
 from typing import Any
 
-from workbench.checkpoint.write import write_renamed
+from workbench.checkpoint.write import check_out, write_renamed
 from workbench.errors import WorkbenchError
 from workbench.keys.diff import diff_keys
 from workbench.keys.records import KeyDiff, Rename
@@ -41,8 +40,8 @@ def fix_checkpoint(
     """
     from workbench.checkpoint.open import Checkpoint, open_checkpoint
 
-    folder = _folder(out)
     checkpoint = ckpt if isinstance(ckpt, Checkpoint) else open_checkpoint(ckpt)
+    folder = check_out(checkpoint, out, target=target)
     before = diff_keys(checkpoint, model, target=target)
     rename = _rule(before)
     refused = before.outcome == "refused"
@@ -57,18 +56,8 @@ def fix_checkpoint(
         {old: fresh for old, fresh in zip(names, new, strict=True) if old != fresh},
         config=dict(flat) if flat is not None else None,
     )
-    after = diff_keys(folder, model, target=target)
+    after = diff_keys(out, model, target=target)  # named as it was given
     return _with_notes(after, flat.lost if flat is not None else ())
-
-
-def _folder(out: str | os.PathLike[str]) -> Path:
-    if not isinstance(out, str | os.PathLike) or not str(out):
-        raise WorkbenchError(
-            f"{out!r} is no folder to write to",
-            why="the repaired copy needs one of its own",
-            next_step="Give the path of a folder that does not exist yet.",
-        )
-    return Path(out).expanduser()
 
 
 def _rule(diff: KeyDiff) -> Rename | None:

@@ -68,7 +68,7 @@ def _maps(
 ) -> Figure:
     found = grids(where)
     if not found:
-        raise WorkbenchError("there is nothing to plot", why="no tensors were read")
+        raise WorkbenchError("there is nothing to plot", why="tensors were not read")
     heights = [max(len(grid.layers) * _line(grid), 0.35) for grid in found]
     wide = max(len(grid.labels) for grid in found)
     # Labels stand at 45 degrees above each grid.

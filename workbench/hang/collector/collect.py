@@ -37,7 +37,7 @@ class Plan:
     log
         The server's log; by default it is looked for among its open files.
     py_spy
-        The program, if it is not on the PATH.
+        The program, if it is neither next to this Python nor on the PATH.
     read_gpus
         Returns a case's ``gpus.json``, or None and why there is none.
     salt
@@ -63,13 +63,19 @@ class Plan:
 
 @dataclasses.dataclass
 class Collected:
-    """What was collected, in figures."""
+    """What was collected, in figures.
+
+    ``stacks`` counts dumps, ``refused`` those of living processes that failed; ``py_spy`` is the version
+    that was run.
+    """
 
     host: str
     root: int
     snapshots: int = 0
     processes: int = 0
     stacks: int = 0
+    refused: int = 0
+    py_spy: str = ""
     interrupted: bool = False
     notes: list[str] = dataclasses.field(default_factory=list)
 
@@ -121,6 +127,8 @@ class _Collector:
         if self.pyspy.path is None:
             what, remedy = pyspy.ABSENT
             self.note(f"{what}: there are no stacks. {remedy.rstrip('.')}")
+        self.note(self.pyspy.found.warning)
+        self.result.py_spy = self.pyspy.found.version
         try:
             for number in range(1, self.plan.snapshots + 1):
                 if number > 1:
@@ -269,6 +277,8 @@ class _Collector:
                 self.case.add(f"snapshot-{number}/{name}-{pid}.json", data)
                 self.result.stacks += not native
                 self.version = self.version or _version_by_frames(pid, taken.data)
+            elif not native and record["status"] != "Z":
+                self.result.refused += 1
 
     def without_names(self, dump: bytes) -> bytes:
         """Return a dump without names of people in its paths; most have none, and that is seen fast."""
@@ -315,6 +325,7 @@ class _Collector:
         self.case.manifest.update(
             version=self.version,
             port_open=port_open(self.roots[0], self.argv),
+            py_spy=self.result.py_spy,
             notes=self.result.notes,
         )
         self.case.close()
