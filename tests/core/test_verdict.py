@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.core.verdict import OLD, Coverage, Item, Settled, State, Verdict, cover, unrecorded, worst
+from workbench.core.verdict import (
+    OLD,
+    Coverage,
+    Item,
+    Settled,
+    State,
+    Verdict,
+    cover,
+    unrecorded,
+    worst,
+)
 
 STATES: tuple[State, ...] = ("ok", "wrong", "open")
 

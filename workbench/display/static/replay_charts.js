@@ -1,7 +1,6 @@
 // Next to the rounds: acceptance by position, and over the run.
 
-import { h, number } from "./dom.js";
-import { svg } from "./weights_map.js";
+import { h, number, svg } from "./dom.js";
 
 const percent = (share) => `${(100 * share).toFixed(share > 0 && share < 0.0995 ? 1 : 0)} %`;
 

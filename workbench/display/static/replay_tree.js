@@ -1,7 +1,6 @@
 // One round's tree: the drafts from left to right, and under each position what the target chose there.
 
-import { h, sign } from "./dom.js";
-import { svg } from "./weights_map.js";
+import { h, sign, svg } from "./dom.js";
 
 const [HIGH, GAP, MOST] = [32, 8, 20]; // of a node, between two, characters of a token
 export const percent = (thousandths) => (thousandths < 0 ? "?" : thousandths < 100 ? `${(thousandths / 10).toFixed(1)} %` : `${Math.round(thousandths / 10)} %`);
