@@ -127,6 +127,7 @@ def test_buttons_picker_and_chart_do_as_the_keys(pages: Path, open_page: Open) -
     page.select_option(".wb-select", "0")
     assert where(page) == "Round 1"
     assert page.get_by_role("button", name="←").is_disabled()
+    page.locator(".wb-course svg").scroll_into_view_if_needed()
     box = page.locator(".wb-course svg").bounding_box()
     page.mouse.click(box["x"] + box["width"] - 2, box["y"] + 20)
     assert where(page) == "Round 6"
@@ -191,9 +192,13 @@ def ablations() -> dict[str, Any]:
         "schema": "workbench.ablations/1",
         "title": "x",
         "verdict": {
-            "ok": False, "line": "The cause is the decoder layer.", "confidence": "likely",
-            "checked": ["24 changes"], "unchecked": ["fc order: 2 of 2 not tried (interrupted)"],
-            "overturned_by": ["the repaired draft accepting as little"], "next_step": "Rename the keys.",
+            "ok": False,
+            "line": "The cause is the decoder layer.",
+            "sure": "likely, not certain",
+            "checked": ["24 changes"],
+            "unchecked": ["fc order: 2 of 2 not tried (interrupted)"],
+            "overturned_by": ["the repaired draft accepting as little"],
+            "next_step": "Rename the keys.",
         },
         "facts": [],
         "expected": {"accept_length": 2.56, "per_position": [0.64, 0.42]},
@@ -222,6 +227,9 @@ def test_the_cause_stands_out_and_reaches_the_line(open_page: Open, tmp_path: Pa
     note = page.inner_text(".wb-abls-note")
     assert "No effect here: reload fc." in note
     assert "2 changes left out here" in note
+    doubts = page.inner_text(".wb-doubts")
+    assert "fc order: 2 of 2 not tried (interrupted)" in doubts
+    assert "likely, not certain" in doubts
 
 
 def test_ablations_fit_a_narrow_page(open_page: Open, tmp_path: Path) -> None:

@@ -204,7 +204,7 @@ def faults(question: AblationQuestion) -> Iterator[Settled]:
     how = question.unchecked
     hints = question.facts.hints
     found = sum(h.finding.severity == "error" and h.finding.changes_output for h in hints)
-    yield Settled(*STATIC, "open" if how else "ok", how or f"{found} faults found")
+    yield Settled(*STATIC, "open" if how else "ok", how or f"faults found: {found or 'none'}")
     for hint in hints:
         if hint.finding.changes_output:
             yield _settled(hint, question)

@@ -219,7 +219,9 @@ def log_lines(evidence: ReplayEvidence) -> Iterator[Settled]:
 def faults(evidence: ReplayEvidence) -> Iterator[Settled]:
     """Settle each static fault: the cause of the loss, without effect on acceptance, or not known."""
     how = evidence.unchecked
-    yield Settled(*STATIC, "open" if how else "ok", how or f"{len(evidence.faults)} faults found")
+    yield Settled(
+        *STATIC, "open" if how else "ok", how or f"faults found: {len(evidence.faults) or 'none'}"
+    )
     proof, named = evidence.proof, _undone(evidence)
     for finding in evidence.known:
         if not finding.changes_output:
