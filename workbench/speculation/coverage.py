@@ -7,7 +7,7 @@ check of `CHECKS` settles some of it. What no check settles stays open, and the 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 
 from workbench.core.finding import Confidence, Finding
@@ -136,11 +136,18 @@ def items(evidence: ReplayEvidence) -> Iterator[Item]:
         yield Item(*LOG, count=max(counts.logged.lines, 1))
     # What a real engine accepted is accepted, whatever a file says.
     yield Item(*STATIC, essential=not counts.of_engine)
-    for finding in evidence.known:
-        if finding.changes_output:
-            grave = finding.severity == "error"
-            yield Item("fault", finding.title, essential=grave)
+    yield from fault_items(evidence.known)
     yield from evidence.fields
+
+
+def fault_items(findings: Iterable[Finding]) -> Iterator[Item]:
+    """Yield an item for each finding that changes the output; two checks may find the same fault."""
+    grave: dict[str, bool] = {}
+    for finding in findings:
+        if finding.changes_output:
+            grave[finding.title] = grave.get(finding.title, False) or finding.severity == "error"
+    for title, essential in grave.items():
+        yield Item("fault", title, essential=essential)
 
 
 def amount(evidence: ReplayEvidence) -> Iterator[Settled]:
