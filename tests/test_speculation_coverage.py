@@ -104,6 +104,13 @@ def test_a_static_fault_is_open_where_nothing_undid_it(
     assert (item.name, item.state, item.essential) == (ERROR.title, "open", True)
 
 
+def test_a_fault_that_two_checks_found_is_one_item() -> None:
+    mild = dataclasses.replace(ERROR, severity="note", code="another")
+    found = coverage.covered(of_prompts(static=(mild, ERROR, mild)))
+    (item,) = (item for item in found.items if item.kind == "fault")
+    assert (item.state, item.essential, found.ok) == ("open", True, None)
+
+
 def test_what_may_be_meant_so_is_settled_by_acceptance_as_expected() -> None:
     found = coverage.covered(of_prompts(static=(MAYBE,)))
     assert found.ok is True

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from workbench.display import assets, live
+from workbench.display import assets, html
 from workbench.display.page import shell
 from workbench.speculation.result import Replay
 
@@ -29,8 +29,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def payload_page(folder: Path, payload: dict[str, Any]) -> Path:
     data = assets.packed(payload)
     out = folder / "payload.html"
-    body = live.live(data, "<p>still</p>", payload["schema"])
-    out.write_text(shell("x", body, scripts=(live.start_script(),)))
+    out.write_text(
+        shell("x", html.live(data, "<p>no script ran</p>"), scripts=(html.start_script(data),))
+    )
     return out
 
 
@@ -126,6 +127,7 @@ def test_buttons_picker_and_chart_do_as_the_keys(pages: Path, open_page: Open) -
     page.select_option(".wb-select", "0")
     assert where(page) == "Round 1"
     assert page.get_by_role("button", name="←").is_disabled()
+    page.locator(".wb-course svg").scroll_into_view_if_needed()
     box = page.locator(".wb-course svg").bounding_box()
     page.mouse.click(box["x"] + box["width"] - 2, box["y"] + 20)
     assert where(page) == "Round 6"
@@ -192,7 +194,7 @@ def ablations() -> dict[str, Any]:
         "verdict": {
             "ok": False,
             "line": "The cause is the decoder layer.",
-            "confidence": "likely",
+            "sure": "likely, not certain",
             "checked": ["24 changes"],
             "unchecked": ["fc order: 2 of 2 not tried (interrupted)"],
             "overturned_by": ["the repaired draft accepting as little"],
@@ -225,6 +227,9 @@ def test_the_cause_stands_out_and_reaches_the_line(open_page: Open, tmp_path: Pa
     note = page.inner_text(".wb-abls-note")
     assert "No effect here: reload fc." in note
     assert "2 changes left out here" in note
+    doubts = page.inner_text(".wb-doubts")
+    assert "fc order: 2 of 2 not tried (interrupted)" in doubts
+    assert "likely, not certain" in doubts
 
 
 def test_ablations_fit_a_narrow_page(open_page: Open, tmp_path: Path) -> None:

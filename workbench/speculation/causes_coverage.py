@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from workbench.core.verdict import Coverage, Item, Settled, State, Verdict, cover
 from workbench.speculation.causes import AGREES, FEW, SMALL, Cause, CauseFacts, Tried
-from workbench.speculation.coverage import ACCEPTANCE, STATIC, TEXTS
+from workbench.speculation.coverage import ACCEPTANCE, STATIC, TEXTS, fault_items
 from workbench.speculation.static_checks import Hint
 
 AMOUNT = ("amount of evidence", "number of requests")
@@ -125,9 +125,7 @@ def items(question: AblationQuestion) -> Iterator[Item]:
     if not question.catalogue:
         yield Item("change", _ALL)
     yield Item(*STATIC, essential=question.facts.agreement is None)
-    for hint in question.facts.hints:
-        if hint.finding.changes_output:
-            yield Item("fault", hint.finding.title, essential=hint.finding.severity == "error")
+    yield from fault_items(hint.finding for hint in question.facts.hints)
     yield from question.fields
 
 
@@ -204,7 +202,7 @@ def faults(question: AblationQuestion) -> Iterator[Settled]:
     how = question.unchecked
     hints = question.facts.hints
     found = sum(h.finding.severity == "error" and h.finding.changes_output for h in hints)
-    yield Settled(*STATIC, "open" if how else "ok", how or f"{found} faults found")
+    yield Settled(*STATIC, "open" if how else "ok", how or f"faults found: {found or 'none'}")
     for hint in hints:
         if hint.finding.changes_output:
             yield _settled(hint, question)

@@ -7,7 +7,7 @@ check of `CHECKS` settles some of it. What no check settles stays open, and the 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 
 from workbench.core.finding import Confidence, Finding
@@ -136,11 +136,18 @@ def items(evidence: ReplayEvidence) -> Iterator[Item]:
         yield Item(*LOG, count=max(counts.logged.lines, 1))
     # What a real engine accepted is accepted, whatever a file says.
     yield Item(*STATIC, essential=not counts.of_engine)
-    for finding in evidence.known:
-        if finding.changes_output:
-            grave = finding.severity == "error"
-            yield Item("fault", finding.title, essential=grave)
+    yield from fault_items(evidence.known)
     yield from evidence.fields
+
+
+def fault_items(findings: Iterable[Finding]) -> Iterator[Item]:
+    """Yield an item for each finding that changes the output; two checks may find the same fault."""
+    grave: dict[str, bool] = {}
+    for finding in findings:
+        if finding.changes_output:
+            grave[finding.title] = grave.get(finding.title, False) or finding.severity == "error"
+    for title, essential in grave.items():
+        yield Item("fault", title, essential=essential)
 
 
 def amount(evidence: ReplayEvidence) -> Iterator[Settled]:
@@ -219,7 +226,9 @@ def log_lines(evidence: ReplayEvidence) -> Iterator[Settled]:
 def faults(evidence: ReplayEvidence) -> Iterator[Settled]:
     """Settle each static fault: the cause of the loss, without effect on acceptance, or not known."""
     how = evidence.unchecked
-    yield Settled(*STATIC, "open" if how else "ok", how or f"{len(evidence.faults)} faults found")
+    yield Settled(
+        *STATIC, "open" if how else "ok", how or f"faults found: {len(evidence.faults) or 'none'}"
+    )
     proof, named = evidence.proof, _undone(evidence)
     for finding in evidence.known:
         if not finding.changes_output:

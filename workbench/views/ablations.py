@@ -63,7 +63,7 @@ def _state(result: Ablations, lift: Lift) -> str:
     """Return which sign a change has."""
     if not lift.switches:
         return {True: "ok", False: "wrong", None: "unsure"}[result.ok]
-    return "ok" if lift.switches == result.cause.switches else "quiet"
+    return "ok" if lift.switches == result.cause.switches else "tried"
 
 
 def payload(result: Ablations, limit: int | None = None) -> dict[str, Any]:

@@ -37,7 +37,7 @@ function tableOf(payload, glyphs, state, more) {
       pairs.length > 0 && h("h4", { class: "wb-abls-title" }, "Two changes together"), pairs.map(row)),
     singles.length > SHOWN && h("button", { type: "button", class: "wb-button wb-more-changes", onclick: more }, state.all ? `Only the best ${SHOWN}` : `All ${number(singles.length)} changes`),
     h("p", { class: "wb-muted wb-abls-note" },
-      "A bar is the accept length with this one change on the same texts, its whisker the bootstrap's 95 % interval; the small bars are the share of rounds with at least 1, 2 … drafts accepted, the outlines before them are what is expected.",
+      "A bar is the acceptance length with this one change on the same texts, its whisker the bootstrap's 95 % interval; the small bars are the share of rounds with at least 1, 2 … drafts accepted, the outlines before them are what is expected.",
       payload.idle.length > 0 && ` No effect here: ${payload.idle.join(", ")}.`,
       payload.left_out > 0 && ` ${plural(payload.left_out, "change")} left out here; result.to_html(path) writes all.`,
       !cause && scale.line !== null && " No change reaches the line."),
