@@ -80,10 +80,11 @@ chromium:
 lab: $(READY)  ## Open the notebooks in JupyterLab
 	$(RUN)/jupyter lab notebooks
 
-lint: $(READY)  ## Check style and types
+lint: $(READY)  ## Check style, types and words
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
 	$(RUN)/mypy
+	$(RUN)/python -m tests.words
 
 collector: $(READY)  ## Pack the collector for nodes without the workbench: dist/workbench-collect.pyz
 	$(RUN)/python -m workbench.hang.pack_collector dist/workbench-collect.pyz

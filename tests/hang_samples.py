@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
+from workbench.core.finding import Experiment, Finding
 from workbench.hang.diagnosis import HangDiagnosis
 from workbench.hang.records import Frame
 from workbench.hang.shown import RankSeen, Span, ThreadSeen, TreeNode
-from workbench.result import Experiment, Finding
 
 HOSTILE = '</script><img src=x onerror="window.owned=1"><b>&amp;\'`{0}\u2028\u202e'
 START = 1_795_977_000.0

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from workbench.result import Finding
+from workbench.core.finding import Finding
 from workbench.speculation.expected import Expected
 from workbench.speculation.kept import Asked, Kept
 from workbench.speculation.replayed import Replayed

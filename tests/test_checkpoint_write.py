@@ -234,7 +234,9 @@ def fails(error: BaseException) -> Callable[..., Any]:
     "error",
     [OSError(errno.ENOSPC, "No space left on device"), PermissionError(13, "Permission denied")],
 )
-@pytest.mark.parametrize("where", ["_write_all", "_write_index", "_copy_beside", "_check_written"])
+@pytest.mark.parametrize(
+    "where", ["_write_all", "_write_index", "_copy_other_files", "_check_written"]
+)
 def test_failure_leaves_nothing(
     error: OSError, where: str, sharded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

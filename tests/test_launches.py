@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 import workbench
+from workbench.core.finding import Experiment
 from workbench.evidence import launches as store
 from workbench.evidence.launches import Launch
 from workbench.hang.launch_differences import differences
 from workbench.hang.ledger import LaunchLedger, Ledger
 from workbench.hang.ledger_rules import passes_needed
-from workbench.result import Experiment
 
 from .conftest import ROOT
 
@@ -315,7 +315,7 @@ def test_damaged_and_foreign_lines_are_passed_over(tmp_path: Path) -> None:
     book.record(SERVE, name="after the torn line")
     story = book.story()
     assert [one.name for one in story.launches] == ["good", "after the torn line"]
-    assert story.notes == ("12 damaged or foreign lines were passed over",)
+    assert story.notes == ("12 damaged or foreign lines were skipped",)
 
 
 def test_a_very_long_ledger_is_told_from_its_end(tmp_path: Path) -> None:
@@ -324,7 +324,7 @@ def test_a_very_long_ledger_is_told_from_its_end(tmp_path: Path) -> None:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     found, notes = store.read(path)
     assert (found[0].name, found[-1].name) == ("7", str(store.MOST_LAUNCHES + 6))
-    assert notes == ("only the last 500 of 507 launches are told",)
+    assert notes == ("only the last 500 of 507 launches are listed",)
 
 
 def test_hostile_texts_are_shown_escaped(tmp_path: Path) -> None:
@@ -394,7 +394,7 @@ def test_a_state_of_a_diagnosis_is_an_outcome(tmp_path: Path) -> None:
 )
 def test_what_is_no_command(command: object, tmp_path: Path) -> None:
     book = Ledger(tmp_path / "launches.jsonl")
-    with pytest.raises(workbench.WorkbenchError, match="is no command") as told:
+    with pytest.raises(workbench.WorkbenchError, match="is not a command") as told:
         book.record(command)  # type: ignore[arg-type]
     assert told.value.why
     assert not book.path.exists()

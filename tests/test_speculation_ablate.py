@@ -31,9 +31,9 @@ from tests.speculation_faults.faults import (
     zeros,
 )
 from workbench.checkpoint.open import open_checkpoint
+from workbench.core.saving import load
 from workbench.display import html
 from workbench.errors import WorkbenchError
-from workbench.result import load
 from workbench.speculation import ablate as bench
 from workbench.speculation.ablate import ablate
 from workbench.speculation.ablations import Ablations

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from workbench.result import Finding
+from workbench.core.finding import Finding
 from workbench.speculation.causes import Scene, Tried, Verdict, judge, lost, needs_pairs
 from workbench.speculation.expected import Expected
 from workbench.speculation.lifts import Reference, clear

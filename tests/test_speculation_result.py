@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import workbench
+from workbench.core.finding import Finding
 from workbench.errors import WorkbenchError
-from workbench.result import Finding
 from workbench.speculation.expected import Expected
 from workbench.speculation.judging import FEW, Proof, Seen, judge
 from workbench.speculation.kept import MOST_CELLS
@@ -68,8 +68,8 @@ def test_the_rate_is_that_of_the_version_asked_for() -> None:
     nothing = dataclasses.replace(replay, replayed=Tally((47,)), steps=4, draft_tokens=5)
     said = nothing.accept_rate("sglang==0.5.9")
     assert float(said) == pytest.approx(0.2)
-    assert "no draft token was accepted" in str(said)
-    assert "0.20 is its zero" in str(said)
+    assert "draft tokens were never accepted" in str(said)
+    assert "0.20 means none were accepted" in str(said)
     assert float(nothing.accept_rate("sglang==0.5.11")) == 0.0
 
 

@@ -252,7 +252,7 @@ def table(recorded: Json) -> str:
     return "\n".join(
         (
             f"vLLM {said['vllm']} on a CPU (torch {said['torch']}), EAGLE-3 with the shipped pair, greedy, "
-            f"{NEW_TOKENS} new tokens; float32 where nothing is said.",
+            f"{NEW_TOKENS} new tokens; float32 unless the run says otherwise.",
             "",
             "| run | rounds | accept length, vLLM | replay | rounds with 1, 2, … drafts accepted, vLLM "
             "| replay | rounds agree | drafted tokens equal | answers as without a draft "

@@ -48,12 +48,12 @@ def run(case: Case, requests: int, first_look: int) -> dict[str, Any]:
 
 
 def outcome(case: Case, state: str, facts: list[str], ok: bool | None) -> str:
-    """Return ``right``, ``wrong`` (something else accused, or all said to be well), or ``not told``."""
+    """Return ``right``, ``wrong`` (something else accused, or all said to be well), or ``not found``."""
     if ok is False:
         return "right" if set(facts) == case.facts else "wrong"
     if not case.facts:
         return "right"
-    return "wrong" if ok is True and state != "healthy" else "not told"
+    return "wrong" if ok is True and state != "healthy" else "not found"
 
 
 def main() -> None:

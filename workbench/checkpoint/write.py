@@ -19,8 +19,8 @@ from workbench.checkpoint.columns import Ints
 from workbench.checkpoint.records import TensorTable
 from workbench.checkpoint.safetensors import MAX_HEADER, Specs, read_header
 from workbench.checkpoint.sources import LocalFile
+from workbench.core.outputs import check_folder
 from workbench.errors import CheckpointError, WorkbenchError, shown
-from workbench.outputs import check_folder
 
 if TYPE_CHECKING:
     from workbench.checkpoint.open import Checkpoint
@@ -124,7 +124,7 @@ def write_renamed(
         weights, weight_map = _write_weights(ckpt, new_names, temporary)
         if len(weights) > 1 or ckpt.index_name:
             _write_index(temporary, ckpt.index_name, weight_map, nbytes)
-        left = _copy_beside(ckpt, temporary)
+        left = _copy_other_files(ckpt, temporary)
         if config is not None:
             text = json.dumps(dict(config), indent=2, ensure_ascii=False)
             (temporary / "config.json").write_text(text + "\n", encoding="utf-8")
@@ -187,7 +187,7 @@ def _new_names(
             raise WorkbenchError(
                 f"two tensors would be named {shown(name)}",
                 why=f"{shown(other)} and {shown(old)} both would",
-                next_step="Drop one of the two, or rename it otherwise.",
+                next_step="Drop one of the two, or choose another name for it.",
             )
     if not seen:
         raise WorkbenchError(
@@ -300,7 +300,7 @@ def _check_unchanged(source: Path, table: TensorTable, rows: Ints) -> None:
     if not same:
         raise CheckpointError(
             f"{source} has changed since it was opened",
-            next_step="Open the checkpoint again once nobody writes to it.",
+            next_step="Open the checkpoint again when the writer is done.",
         )
 
 
@@ -382,7 +382,7 @@ def _chunks(file: IO[bytes], begin: int, end: int, path: Path) -> Iterator[memor
             raise CheckpointError(
                 f"{path} is shorter than when it was opened",
                 why=f"it ends {end - begin:,} bytes too early",
-                next_step="Open the checkpoint again once nobody writes to it.",
+                next_step="Open the checkpoint again when the writer is done.",
             )
         yield buffer[:number]
         begin += number
@@ -401,7 +401,7 @@ def _write_index(folder: Path, name: str, weight_map: Mapping[str, str], nbytes:
 # --- the rest --------------------------------------------------------------------------------------
 
 
-def _copy_beside(ckpt: Checkpoint, folder: Path) -> list[tuple[str, str]]:
+def _copy_other_files(ckpt: Checkpoint, folder: Path) -> list[tuple[str, str]]:
     """Copy the small files beside the weights; return what was left, and why."""
     place = ckpt.local_folder
     if place is None:
@@ -418,7 +418,7 @@ def _copy_beside(ckpt: Checkpoint, folder: Path) -> list[tuple[str, str]]:
         if ckpt.is_single_file and not name.startswith(_OF_A_FILE):
             continue
         if Path(name).suffix not in _BESIDE and name not in _BESIDE_NAMES:
-            left.append((name, "not a kind of file that belongs to a repaired copy"))
+            left.append((name, "not a kind of file that a repaired copy needs"))
             continue
         try:
             file = place.open(name)

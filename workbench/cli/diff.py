@@ -8,7 +8,7 @@ import typer
 
 from workbench.cli.exits import ExitCode
 from workbench.cli.finish import finish, output
-from workbench.cli.options import Ckpt, Force, Html, Json, Model, Target
+from workbench.cli.options import Ckpt, Force, Html, Json, Markdown, Model, Target
 
 
 def diff(
@@ -24,10 +24,11 @@ def diff(
     html: Html = None,
     force: Force = False,
     json: Json = False,
+    markdown: Markdown = False,
 ) -> ExitCode:
     """Show which keys the engine loads, which it drops, and which rename repairs that."""
     from workbench.keys.diff import diff_keys
 
     page = output(html, "page", ckpt, model, target, python, force=force)
     found = diff_keys(ckpt, model, target=target, python=python, launch=launch)
-    return finish(found, json=json, html=page)
+    return finish(found, json=json, markdown=markdown, html=page)

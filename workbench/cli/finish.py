@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from workbench import outputs
 from workbench.checkpoint import hub
 from workbench.cli.exits import ExitCode, of_results
+from workbench.core import outputs
+from workbench.display.terminal import show
 from workbench.errors import WorkbenchError
 
 if TYPE_CHECKING:
-    from workbench.result import Result
+    from workbench.core.result import Result
 
 _MOST_SIBLINGS = 10_000
 
@@ -51,9 +52,18 @@ def wrote(path: object) -> None:
     print(f"wrote {path}", file=sys.stderr)
 
 
-def finish(result: Result, *, json: bool, html: outputs.Output | None) -> ExitCode:
+def finish(result: Result, *, json: bool, markdown: bool, html: outputs.Output | None) -> ExitCode:
     """Print a result, write its page, and return the exit code of its verdict."""
-    typer.echo(result.to_json(indent=1) if json else result.to_text())
+    if json and markdown:
+        raise WorkbenchError(
+            "--json and --markdown cannot both be printed", next_step="Leave one of them out."
+        )
+    if json:
+        typer.echo(result.to_json(indent=1))
+    elif markdown:
+        typer.echo(result.to_markdown(), nl=False)
+    else:
+        typer.echo(show(result.document()))
     if html is not None:
         result.to_html(html)
         wrote(html)

@@ -9,8 +9,8 @@ import typer
 
 from workbench.cli.exits import ExitCode
 from workbench.cli.finish import apart, finish, output, wrote
-from workbench.cli.options import Ckpt, Force, Html, Json, Model, Target
-from workbench.outputs import check_folder
+from workbench.cli.options import Ckpt, Force, Html, Json, Markdown, Model, Target
+from workbench.core.outputs import check_folder
 
 
 def fix(
@@ -23,6 +23,7 @@ def fix(
     html: Html = None,
     force: Force = False,
     json: Json = False,
+    markdown: Markdown = False,
 ) -> ExitCode:
     """Write a repaired copy: keys renamed, config flattened, bytes untouched; then diff the copy.
 
@@ -35,4 +36,4 @@ def fix(
     apart(page, out)
     result = fix_checkpoint(ckpt, model, out, target=target)
     wrote(out)
-    return finish(result, json=json, html=page)
+    return finish(result, json=json, markdown=markdown, html=page)

@@ -9,7 +9,7 @@ import typer
 
 from workbench.cli.exits import ExitCode
 from workbench.cli.finish import apart, finish, output, wrote
-from workbench.cli.options import Force, Html, Interval, Json, Log, Native, Snapshots
+from workbench.cli.options import Force, Html, Interval, Json, Log, Markdown, Native, Snapshots
 from workbench.errors import WorkbenchError
 
 
@@ -32,6 +32,7 @@ def hang(
     ] = None,
     force: Force = False,
     json: Json = False,
+    markdown: Markdown = False,
 ) -> ExitCode:
     """Show which rank of a hung server the others wait for, in which phase, and what to change next."""
     page = output(html, "page", where, log, force=force)
@@ -54,4 +55,4 @@ def hang(
     if stacks is not None:
         found.to_speedscope(stacks)
         wrote(stacks)
-    return finish(found, json=json, html=page)
+    return finish(found, json=json, markdown=markdown, html=page)

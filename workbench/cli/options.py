@@ -21,6 +21,9 @@ Target = Annotated[
     str | None, typer.Option(help="The target's checkpoint, to check a draft against.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Markdown = Annotated[
+    bool, typer.Option("--markdown", help="Print the result as one pastes it into an issue.")
+]
 Html = Annotated[Path | None, typer.Option(help="Also write the result as one HTML file.")]
 Force = Annotated[
     bool,

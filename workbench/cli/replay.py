@@ -8,7 +8,7 @@ import typer
 
 from workbench.cli.exits import ExitCode
 from workbench.cli.finish import finish, output
-from workbench.cli.options import Force, Html, Json
+from workbench.cli.options import Force, Html, Json, Markdown
 
 
 def replay(
@@ -48,6 +48,7 @@ def replay(
     html: Html = None,
     force: Force = False,
     json: Json = False,
+    markdown: Markdown = False,
 ) -> ExitCode:
     """Draft and verify again, round by round: what is accepted, and why the rest is rejected."""
     from workbench.speculation.replaying import replay as run
@@ -57,4 +58,4 @@ def replay(
         target, draft, prompts, evidence=evidence, steps=steps, topk=topk, draft_tokens=draft_tokens,
         engine=engine, expected=expected, requests=requests,
     )  # fmt: skip
-    return finish(found.ablate() if ablate else found, json=json, html=page)
+    return finish(found.ablate() if ablate else found, json=json, markdown=markdown, html=page)

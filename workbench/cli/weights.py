@@ -8,7 +8,7 @@ import typer
 
 from workbench.cli.exits import ExitCode
 from workbench.cli.finish import finish, output
-from workbench.cli.options import Force, Html, Json
+from workbench.cli.options import Force, Html, Json, Markdown
 from workbench.errors import WorkbenchError
 
 
@@ -39,6 +39,7 @@ def weights(
     html: Html = None,
     force: Force = False,
     json: Json = False,
+    markdown: Markdown = False,
 ) -> ExitCode:
     """Show which weights look trained, which are still at random initialisation, which are broken."""
     from workbench.weights.scan import scan_weights
@@ -54,7 +55,7 @@ def weights(
         ckpt, names=names or None, sample=_share(sample), device=device, target=target
     )
     shown = found if compare is None else found.compare(compare)
-    return finish(shown, json=json, html=page)
+    return finish(shown, json=json, markdown=markdown, html=page)
 
 
 def _share(sample: str | None) -> float | None:

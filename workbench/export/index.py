@@ -10,10 +10,10 @@ import re
 from pathlib import Path
 from urllib.parse import quote
 
+from workbench.core.outputs import writing
 from workbench.display.html import escape
 from workbench.display.page import shell
 from workbench.display.palette import TONES, tone
-from workbench.outputs import writing
 
 _TITLE = re.compile(r"<title>(.*?)</title>", re.DOTALL)
 _META = re.compile(r'<meta name="workbench-verdict" data-state="(\w+)" content="([^"]*)">')

@@ -7,9 +7,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+from workbench.core.outputs import Output, prepared, writing
+from workbench.core.result import Result
+from workbench.core.saving import load
 from workbench.errors import WorkbenchError
-from workbench.outputs import Output, prepared, writing
-from workbench.result import Result, load
 
 _ACCEPTED = "Give a notebook (.ipynb), a saved result (.json, from result.save), or a result."
 

@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.core.outputs import prepared, writing
 from workbench.errors import WorkbenchError, shown
 from workbench.hang.collector import collect as collector
 from workbench.hang.collector.servers import CollectError
 from workbench.hang.gpu import read_gpus
-from workbench.outputs import prepared, writing
 
 if TYPE_CHECKING:
     from distributed import Client

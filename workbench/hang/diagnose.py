@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from workbench.core.finding import Confidence
 from workbench.engines.startup import phase_order
 from workbench.hang import evidence, phases, rows, waits
 from workbench.hang.diagnosis import HangDiagnosis
@@ -13,7 +14,6 @@ from workbench.hang.join import look_at
 from workbench.hang.look import Look, RankLook
 from workbench.hang.records import Phase, Scene, WaitClass
 from workbench.hang.rules import Rule, Verdict, apart, rule_for
-from workbench.result import Confidence
 
 # Of several groups of ranks (replicas) the worst is the verdict.
 _WORST = ("dead_rank", "crashed", "hung", "stopped", "cannot_tell", "slow", "serving", "idle")

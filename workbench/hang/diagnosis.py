@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from workbench.core.finding import Confidence, Experiment, Finding
+from workbench.core.result import Result
 from workbench.hang.records import Frame, Phase, State, WaitClass
 from workbench.hang.shown import (
     RankSeen,
@@ -17,7 +19,6 @@ from workbench.hang.shown import (
     forest_from_list,
     forest_to_list,
 )
-from workbench.result import Confidence, Experiment, Finding, Result
 
 # Nothing is wrong, something is, or it cannot be told (`slow`: it works, and may yet hang).
 _OK: dict[str, bool | None] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from workbench.core.finding import Experiment, Finding, Severity
 from workbench.errors import shorten
 from workbench.hang import waits, words
 from workbench.hang.join import BUSY_IO
@@ -11,7 +12,6 @@ from workbench.hang.look import Look, RankLook
 from workbench.hang.phases import Said
 from workbench.hang.records import Phase, Scene
 from workbench.hang.rules import Rule, Verdict
-from workbench.result import Experiment, Finding, Severity
 
 PHASES: dict[str, str] = {
     "spawn": "starting its processes", "dist_init": "setting up the process groups",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 
+from workbench.core.finding import Experiment
 from workbench.engines import flags
 from workbench.hang.look import Look
-from workbench.result import Experiment
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

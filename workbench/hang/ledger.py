@@ -10,12 +10,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from workbench.core.finding import Experiment, Finding
+from workbench.core.result import Result
 from workbench.display.text import plural
 from workbench.errors import WorkbenchError, shorten, shown
 from workbench.evidence import launches as store
 from workbench.evidence.launches import Launch
 from workbench.hang.launch_differences import Differences, differences
-from workbench.result import Experiment, Finding, Result
 
 # What a diagnosis calls a state, as the outcome of a launch.
 _OF_STATE = {

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from workbench.core.finding import GRAVITY, Experiment, Finding
 from workbench.display.text import plural
-from workbench.result import GRAVITY, Experiment, Finding
 
 if TYPE_CHECKING:
     from workbench.evidence.launches import Launch

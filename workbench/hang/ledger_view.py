@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from workbench.core.saving import strict
 from workbench.display import text as lines
 from workbench.hang import words
-from workbench.result import strict
 
 if TYPE_CHECKING:
     from workbench.evidence.launches import Launch

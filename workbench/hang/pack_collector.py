@@ -13,7 +13,7 @@ import zipfile
 from pathlib import Path
 
 import workbench
-from workbench.outputs import writing
+from workbench.core.outputs import writing
 
 PACKAGE = Path(workbench.__file__).parent
 CARRIED = ("evidence/casefile.py", "evidence/redact.py")

@@ -11,10 +11,10 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable
 
+from workbench.core.finding import Confidence
 from workbench.hang import waits
 from workbench.hang.look import BUSY_GPU, EMPTY_GPU_MIB, Look, RankLook
 from workbench.hang.records import Phase, State, WaitClass
-from workbench.result import Confidence
 
 GRAPHS: frozenset[str] = frozenset({"graph_prefill", "graph_decode", "graph_draft"})
 # Waits from which nothing follows about the rank itself: its partner is another thread or process.

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench import __version__
+from workbench.core.outputs import writing
 from workbench.errors import clean, shorten
 from workbench.hang.shown import TreeNode
-from workbench.outputs import writing
 
 if TYPE_CHECKING:
     from workbench.hang.diagnosis import HangDiagnosis

@@ -8,11 +8,11 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from workbench.core.saving import strict
 from workbench.display import text as lines
 from workbench.hang import words
 from workbench.hang.shown import RankSeen, ThreadSeen, walk
 from workbench.hang.timeline_text import start_up
-from workbench.result import strict
 
 if TYPE_CHECKING:
     from workbench.hang.diagnosis import HangDiagnosis

@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 
-from workbench.result import Experiment, Finding, Result
+from workbench.core.finding import Experiment, Finding
+from workbench.core.result import Result
 from workbench.speculation.causes import Scene, Verdict
 from workbench.speculation.expected import Expected
 from workbench.speculation.lifts import Lift, Reference

@@ -7,8 +7,8 @@ import json
 import math
 from typing import Any
 
+from workbench.core.saving import strict
 from workbench.display import text as lines
-from workbench.result import strict
 from workbench.speculation.ablations import Ablations
 from workbench.speculation.lifts import Lift
 

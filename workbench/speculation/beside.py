@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workbench.core.finding import Finding
 from workbench.errors import shorten
-from workbench.result import Finding
 from workbench.speculation.compare import (
     Difference,
     compare_draft,

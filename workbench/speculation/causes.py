@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Literal, Self
 
-from workbench.result import Confidence
+from workbench.core.finding import Confidence
 from workbench.speculation.lifts import Lift, Reference, clear
 from workbench.speculation.measuring import Measured, interval
 from workbench.speculation.static_checks import Hint

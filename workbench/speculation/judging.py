@@ -23,7 +23,7 @@ import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 
-from workbench.result import GRAVITY, Finding
+from workbench.core.finding import GRAVITY, Finding
 from workbench.speculation.expected import Expected
 from workbench.speculation.observed import Launch
 from workbench.speculation.result import Agreement

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, get_args
 
+from workbench.core.finding import Finding
+from workbench.core.result import Result
 from workbench.engines import metrics
 from workbench.engines.registry import parse
 from workbench.errors import WorkbenchError, shown
-from workbench.result import Finding, Result
 from workbench.speculation.expected import Counted, Expected
 from workbench.speculation.kept import Kept, Rounds
 from workbench.speculation.records import Round

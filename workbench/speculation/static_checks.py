@@ -9,12 +9,12 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from workbench.checkpoint.config import Config
+from workbench.core.finding import Finding
 from workbench.engines import contracts, registry
 from workbench.engines.outcome import KeyGroup, LoadOutcome
 from workbench.engines.profile import NotCovered, Refused
 from workbench.engines.simulate import simulate
 from workbench.errors import WorkbenchError, shorten, shown
-from workbench.result import Finding
 from workbench.speculation.loading import canonical, served_config
 from workbench.speculation.switches_weights import by_names, equal
 from workbench.speculation.trial import Trial

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from workbench.core.saving import strict
 from workbench.display import text as lines
 from workbench.errors import WorkbenchError
-from workbench.result import strict
 from workbench.speculation import player
 
 if TYPE_CHECKING:
