@@ -228,8 +228,10 @@ def strict(value: Any) -> Any:
 
 
 @contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+def replacing(path: str | os.PathLike[str], *, mode: int | None = None) -> Iterator[IO[bytes]]:
     """Open a file beside `path` for writing, and move it there once all is written.
+
+    `mode` is the file's, such as 0o600; by default what the umask leaves of 0o666.
 
     Raises
     ------
@@ -264,7 +266,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     try:
         with os.fdopen(handle, "wb") as out:
             yield out
-        os.chmod(name, 0o666 & ~_umask())
+        os.chmod(name, 0o666 & ~_umask() if mode is None else mode)
         os.replace(name, path)
     except OSError as error:
         raise WorkbenchError(

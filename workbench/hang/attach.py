@@ -12,10 +12,11 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from workbench.errors import WorkbenchError, shown
 from workbench.hang.collector import collect as collector
+from workbench.hang.collector.__main__ import own
 from workbench.hang.collector.servers import CollectError
 from workbench.hang.gpu import read_gpus
 from workbench.result import replacing
@@ -163,8 +164,16 @@ def _plan(
 
 
 def _collect(out: str | os.PathLike[str], plan: collector.Plan) -> collector.Collected:
-    with _progress(plan), replacing(out) as file, told():
+    with _progress(plan), private(out) as file, told():
         return collector.collect(file, plan)
+
+
+@contextlib.contextmanager
+def private(out: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Open a file as `replacing` does that only its owner may read."""
+    with replacing(out, mode=0o600) as file:
+        yield file
+    own(os.path.realpath(Path(out).expanduser()))
 
 
 @contextlib.contextmanager

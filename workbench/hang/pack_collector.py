@@ -16,7 +16,10 @@ import workbench
 from workbench.result import replacing
 
 PACKAGE = Path(workbench.__file__).parent
-CARRIED = ("evidence/casefile.py", "evidence/redact.py")
+CARRIED = tuple(
+    f"evidence/{name}.py"
+    for name in ("casefile", "harmless", "prompts", "pseudonyms", "redact", "shapes", "wording")
+)
 _MAIN = """\
 import sys
 

@@ -62,14 +62,20 @@ def write(path: str, plan: Plan) -> Collected:
     try:
         with os.fdopen(handle, "wb") as out:
             found = collect(out, plan)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)  # it was collected by root, and is for others to read
+        own(name)
         os.replace(name, path)
         return found
     except BaseException:
         os.unlink(name)
         raise
+
+
+def own(path: str) -> None:
+    """Let only its owner read a case: under sudo whoever asked for it."""
+    os.chmod(path, 0o600)
+    user, group = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
+    if os.geteuid() == 0 and user.isdigit() and group.isdigit():
+        os.chown(path, int(user), int(group))
 
 
 def _say(text: str) -> None:
