@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
+from collections.abc import Iterable
 
 from workbench.evidence.prompts import without_all_prompts
 from workbench.evidence.shapes import LEFT_OUT, without_secrets
@@ -65,8 +66,11 @@ class Names:
     hosts
         Names that are to be replaced wherever they stand, this host's first of all.
     values
-        What the tokens of values are made with, by default random: a salt that hosts share may be a word
-        that can be guessed, and a value may be short.
+        What the tokens of values are made with, where they are to be the same in later texts of another
+        redactor; by default they are numbered, since a salt that hosts share may be a word that can be
+        guessed, and a value may be short.
+    numbered
+        Whether pseudonyms are numbered, too: the same evidence always has the same ones.
     """
 
     def __init__(
@@ -74,13 +78,17 @@ class Names:
         salt: str | bytes | None = None,
         hosts: tuple[str, ...] = (),
         values: bytes | None = None,
+        *,
+        numbered: bool = False,
     ) -> None:
         if salt is None:
             salt = secrets.token_bytes(16)
         if isinstance(salt, str):  # it may be a word: each guess at it is to cost something
             salt = hashlib.pbkdf2_hmac("sha256", salt.encode(), b"workbench", 20_000)
         self._salt = salt
-        self._values = secrets.token_bytes(16) if values is None else values
+        self._values = values
+        self._numbered = numbered
+        self._numbers: dict[tuple[str, str], int] = {}
         self._known: dict[str, str] = {}
         self._pattern: re.Pattern[str] | None = None
         self._shapes: set[str] = set()
@@ -136,6 +144,12 @@ class Names:
             self._pattern = re.compile("|".join(parts))
         return self._pattern.sub(lambda m: self._known[m[0]], text)
 
+    def learn_hosts(self, texts: Iterable[str]) -> None:
+        """Learn the hosts whose NCCL writes these texts; they are replaced in every later text."""
+        for text in texts:
+            for match in NCCL_HOST.finditer(text) if "] NCCL" in text else ():
+                self._learn(match["host"], "host")
+
     # -- texts that the workbench or its user wrote ------------------------------------------------
 
     def text(self, text: str) -> str:
@@ -144,8 +158,7 @@ class Names:
         if "@" in text:
             text = MAIL.sub(self._mail, text)
         text = _HOME.sub(lambda m: m["head"] + self._alias("user", m["user"]), text)
-        for match in NCCL_HOST.finditer(text) if "] NCCL" in text else ():
-            self._learn(match["host"], "host")
+        self.learn_hosts((text,))
         text = self._without_known(text)
         if any(ending in text for ending in ENDINGS):
             text = _DOMAIN.sub(lambda m: self._alias("host", m[0].split(".", 1)[0]), text)
@@ -163,12 +176,21 @@ class Names:
     def _alias(self, kind: str, name: str) -> str:
         if TOKEN.fullmatch(name) or name in (LEFT_OUT, DROPPED):
             return name  # a pseudonym already
+        if self._numbered:
+            return self._next(kind, name)
         return f"{kind}-{_digest(self._salt, kind, name)}"
 
-    def _token(self, kind: str, text: str) -> str:
+    def token(self, kind: str, text: str) -> str:
+        """Return what stands for a text that is not shown: the same for the same."""
         if TOKEN.fullmatch(text) or text in ("", LEFT_OUT, DROPPED):
             return text
+        if self._values is None:
+            return self._next(kind, text)
         return f"{kind}-{_digest(self._values, kind, text)}"
+
+    def _next(self, kind: str, text: str) -> str:
+        """Return the pseudonym of the number that a text has among those that were seen."""
+        return f"{kind}-{self._numbers.setdefault((kind, text), len(self._numbers) + 1):06x}"
 
     def _mail(self, match: re.Match[str]) -> str:
         return f"{self._alias('user', match['user'])}@{self._alias('host', match['host'].split('.', 1)[0])}"

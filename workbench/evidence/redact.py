@@ -18,7 +18,7 @@ from typing import Any
 
 from workbench.evidence.harmless import PUBLISHERS, is_harmless
 from workbench.evidence.prompts import without_prompts
-from workbench.evidence.pseudonyms import DROPPED, NCCL_HOST, TOKEN
+from workbench.evidence.pseudonyms import DROPPED, TOKEN
 from workbench.evidence.shapes import LEFT_OUT, is_secret, is_secret_flag, without_secrets
 from workbench.evidence.wording import HOMES, LONG, QUOTED, Wording
 
@@ -27,6 +27,7 @@ __all__ = [
     "Redactor",
     "fields",
     "is_secret",
+    "known_secrets",
     "plain",
     "without_prompts",
     "without_secrets",
@@ -72,6 +73,12 @@ _PYTHON = re.compile(r"(?:python[\d.]*t?|pypy[\d.]*)")
 _THREAD_NAME = re.compile(r"[A-Z][A-Za-z]{2,30}-\d{1,6}(?:_\d{1,6})?(?: \([\w.<>]{1,80}\))?")
 
 
+# Shorter secrets stand in other words by chance.
+_SHORTEST = 6
+_PASSWORD = re.compile(r"://[^/\s:@]{0,200}:([^/\s@]{4,200})@")
+_SIGNED = re.compile(
+    r"[?&](?:[\w-]*(?:sig|signature|token|key|secret)[\w-]*)=([^&#\s]{6,4000})", re.I
+)
 _SETTLED = ("None", "True", "False", "true", "false", "")
 
 
@@ -96,7 +103,7 @@ class Redactor(Wording):
         for number, word in enumerate(argv[:400]):
             name, equals, value = word[:8000].partition("=")
             if re.fullmatch(r"--?[A-Za-z][\w.-]*", name) and not re.fullmatch(r"-\d.*", word):
-                shown = name if _is_flag(name) else self._token("value", name)
+                shown = name if _is_flag(name) else self.token("value", name)
                 kept.append(shown + (f"={self.value(name, value)}" if equals else ""))
                 flag = "" if equals else name
             elif flag:
@@ -117,7 +124,7 @@ class Redactor(Wording):
         if name == "c":
             return self.line(text)
         if not is_harmless(name) or _TEXTS.search(name):
-            return text if is_harmless(text) and _TEXTS.search(name) else self._token("value", text)
+            return text if is_harmless(text) and _TEXTS.search(name) else self.token("value", text)
         if _MODELS.search(name) and not re.search(r"[{\[\s]", text):
             return self.model(text)
         return self._plain_value(text)
@@ -131,12 +138,12 @@ class Redactor(Wording):
         if hub:
             last = f"models--{hub[1]}"
         elif not _MODEL.fullmatch(last) or LONG.fullmatch(last) or head.rpartition("/")[2] in HOMES:
-            last = self._token("value", last) if last else ""
+            last = self.token("value", last) if last else ""
         if not slash:
             return last
         if head in PUBLISHERS or TOKEN.fullmatch(head) or head in (".", ".."):
             return f"{head}/{last}"
-        return f"{self._token('dir', head)}/{last}"
+        return f"{self.token('dir', head)}/{last}"
 
     def _plain_value(self, text: str) -> str:
         """Return a value as it is where all of it is harmless, addresses as pseudonyms, else a token."""
@@ -146,7 +153,7 @@ class Redactor(Wording):
         shown = self._segment(safe, strict=True)
         if DROPPED not in shown:
             return shown
-        return LEFT_OUT if LEFT_OUT in safe or DROPPED in safe else self._token("value", text)
+        return LEFT_OUT if LEFT_OUT in safe or DROPPED in safe else self.token("value", text)
 
     def _word(self, word: str, number: int) -> str:
         """Return a word that is no flag's value: a program, a module, a subcommand, or code."""
@@ -165,8 +172,7 @@ class Redactor(Wording):
 
     def log(self, text: str) -> str:
         """Return a log: as many lines, each with what the rules read and no more."""
-        for match in NCCL_HOST.finditer(text) if "] NCCL" in text else ():
-            self._learn(match["host"], "host")
+        self.learn_hosts((text,))
         return "\n".join(self.lines(text.split("\n")))
 
     def lines(self, lines: list[str]) -> Iterator[str]:
@@ -350,6 +356,32 @@ class Redactor(Wording):
             ]
             kept.append(one)
         return kept
+
+
+def known_secrets(variables: dict[str, str], argv: list[str]) -> set[str]:
+    """Return what of variables and arguments is secret by its name, long and strange enough to be found."""
+    found = {value for name, value in variables.items() if is_secret(name)} | set(_of_flags(argv))
+    for text in (*variables.values(), *argv):
+        found |= {*_PASSWORD.findall(text), *_SIGNED.findall(text)}
+    return {
+        value
+        for value in found
+        if len(value) >= _SHORTEST
+        and not is_harmless(value)
+        and not TOKEN.match(value)
+        and value != LEFT_OUT
+    }
+
+
+def _of_flags(argv: list[str]) -> Iterator[str]:
+    for number, word in enumerate(argv):
+        name, equals, value = word.partition("=")
+        if not name.startswith("--") or not is_secret_flag(name):
+            continue
+        if equals:
+            yield value
+        elif number + 1 < len(argv) and not argv[number + 1].startswith("--"):
+            yield argv[number + 1]
 
 
 def _is_flag(name: str) -> bool:
