@@ -100,7 +100,7 @@ class Redactor(Wording):
         """Return a command line: flags, and of their values numbers, engines' words and models' names."""
         kept: list[str] = []
         flag = ""
-        for number, word in enumerate(argv[:400]):
+        for number, word in enumerate(_whole(argv[:400])):
             name, equals, value = word[:8000].partition("=")
             if re.fullmatch(r"--?[A-Za-z][\w.-]*", name) and not re.fullmatch(r"-\d.*", word):
                 shown = name if _is_flag(name) else self.token("value", name)
@@ -382,6 +382,19 @@ def _of_flags(argv: list[str]) -> Iterator[str]:
             yield value
         elif number + 1 < len(argv) and not argv[number + 1].startswith("--"):
             yield argv[number + 1]
+
+
+def _whole(words: list[str]) -> list[str]:
+    """Return words of which none is half of the mark of what was left out."""
+    if "<left" not in words:
+        return words
+    whole: list[str] = []
+    for word in words:
+        if word == "out>" and whole[-1:] == ["<left"]:
+            whole[-1] = LEFT_OUT
+        else:
+            whole.append(word)
+    return whole
 
 
 def _is_flag(name: str) -> bool:

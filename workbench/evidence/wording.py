@@ -160,7 +160,7 @@ class Wording(Names):
         installed = re.search(r".*/(?:site-packages|dist-packages)/", text)
         if installed:
             return self._inside(text[installed.end() :])
-        standard = re.search(r"/(python3\.\d{1,2}t?/.*\.(?:pyc?|so))(?=$|:)", text)
+        standard = re.search(r"(?:^|/)(python3\.\d{1,2}t?/.*\.(?:pyc?|so))(?=$|:)", text)
         if standard:
             return self._inside(standard[1])
         parts = text.split("/")

@@ -118,9 +118,11 @@ def _record(value: Any, hide: Redactor, name: str = "") -> Any:
     """Return a flight recording or an answer of RAS: its texts as a log's, its hosts as pseudonyms."""
     if isinstance(value, Mapping):
         return {
-            (key if is_harmless(str(key)) else hide.token("value", str(key))): _record(
-                one, hide, str(key)
-            )
+            (
+                key
+                if _NAME.fullmatch(str(key)) or is_harmless(str(key))
+                else hide.token("value", str(key))
+            ): _record(one, hide, str(key))
             for key, one in value.items()
         }
     if isinstance(value, list | tuple):
