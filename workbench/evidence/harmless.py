@@ -253,6 +253,9 @@ docs.sglang.ai
 """.split()  # noqa: SIM905
 )
 
+# Ends of names of hosts that are somebody's own.
+PRIVATE = (".internal", ".local", ".lan", ".corp", ".intranet", ".cluster", ".hpc")
+
 _STAMPS = re.compile(
     r"\d{4}-\d\d-\d\d(?:[T_]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?)?"
     r"|\d\d:\d\d:\d\d(?:[.,]\d{1,9})?Z?|\d{1,3}:\d\d|[IWEF]\d{4}"
@@ -291,7 +294,10 @@ def is_harmless(word: str) -> bool:
         return True
     if _DEVICE.fullmatch(word):
         return True
-    if not _PLAIN.fullmatch(word) or len(word) > 120 or MACHINE.fullmatch(word.partition(":")[0]):
+    if not _PLAIN.fullmatch(word) or len(word) > 120:
+        return False
+    place = word.partition(":")[0]
+    if MACHINE.fullmatch(place.partition(".")[0]) or place.endswith(PRIVATE):
         return False
     if _NUMBERS.search(word):  # of a person or an account
         return False

@@ -10,6 +10,7 @@ import re
 import secrets
 from collections.abc import Iterable
 
+from workbench.evidence.harmless import PRIVATE
 from workbench.evidence.prompts import without_all_prompts
 from workbench.evidence.shapes import LEFT_OUT, without_secrets
 
@@ -24,7 +25,6 @@ _HOME = re.compile(
 )
 # NCCL begins its lines with the host's name: `node17:4711:4788 [3] NCCL INFO …`.
 NCCL_HOST = re.compile(r"(?<![\w.-])(?P<host>[A-Za-z][\w.-]{1,80}):\d+:\d+ \[\d+\] NCCL")
-ENDINGS = (".internal", ".local", ".lan", ".corp", ".intranet", ".cluster", ".hpc")
 _DOMAIN = re.compile(
     r"(?<![\w.-])(?:[A-Za-z0-9][\w-]{0,62}\.){1,6}(?:internal|local|lan|corp|intranet|cluster|hpc)(?![\w-])"
 )
@@ -160,7 +160,7 @@ class Names:
         text = _HOME.sub(lambda m: m["head"] + self._alias("user", m["user"]), text)
         self.learn_hosts((text,))
         text = self._without_known(text)
-        if any(ending in text for ending in ENDINGS):
+        if any(ending in text for ending in PRIVATE):
             text = _DOMAIN.sub(lambda m: self._alias("host", m[0].split(".", 1)[0]), text)
         text = _IN_TEXT6.sub(lambda m: self._alias("addr", m[0]), text)
         return _ADDRESS.sub(self._address, text)

@@ -236,12 +236,13 @@ class Redactor(Wording):
             name, separator, value = item.partition(":" if dictionary else "=")
             bare, value = name.strip().strip("'\""), value.strip()
             if separator and re.fullmatch(r"\w{1,80}", bare) and is_harmless(bare):
-                kept.append(f"{name.strip()}{sign}{self._field(bare, value)}")
+                kept.append(f"{name.strip()}{sign}{self.field(bare, value)}")
         end = "}" if dictionary else ")"
         before = self._line(line[: found.start()])
         return f"{before}{found[0]}{', '.join(kept)}{end}"
 
-    def _field(self, name: str, value: str) -> str:
+    def field(self, name: str, value: str) -> str:
+        """Return a field of ServerArgs as Python writes it, redacted as the value of its flag."""
         inner = plain(value)
         if inner is None:
             return (
@@ -390,8 +391,8 @@ def _whole(words: list[str]) -> list[str]:
         return words
     whole: list[str] = []
     for word in words:
-        if word == "out>" and whole[-1:] == ["<left"]:
-            whole[-1] = LEFT_OUT
+        if word == "out>" and whole and whole[-1].endswith("<left"):
+            whole[-1] += " out>"
         else:
             whole.append(word)
     return whole
@@ -420,8 +421,12 @@ def plain(text: str) -> str | None:
     return value if isinstance(value, str) else text[1:-1]
 
 
-def fields(text: str, start: int) -> Iterator[str]:
-    """Split at the commas that are in no bracket and no quotes; in one pass, whatever the text is."""
+def fields(text: str, start: int, *, unclosed: bool = False) -> Iterator[str]:
+    """Split at the commas that are in no bracket and no quotes; in one pass, whatever the text is.
+
+    What follows the last comma of a text without its closing bracket may be cut short: it is a field only
+    with `unclosed`.
+    """
     depth, quote, begin, at = 0, "", start, start
     while at < len(text):
         char = text[at]
@@ -443,3 +448,5 @@ def fields(text: str, start: int) -> Iterator[str]:
                 if char != ",":
                     return
         at += 1
+    if unclosed and begin < len(text):
+        yield text[begin:]

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 
-from workbench.evidence.harmless import MACHINE, PACKAGES, PUBLIC_HOSTS, is_harmless
-from workbench.evidence.pseudonyms import DROPPED, ENDINGS, MAIL, PLAIN_ADDRESSES, TOKEN, Names
+from workbench.evidence.harmless import MACHINE, PACKAGES, PRIVATE, PUBLIC_HOSTS, is_harmless
+from workbench.evidence.pseudonyms import DROPPED, MAIL, PLAIN_ADDRESSES, TOKEN, Names
 
 _HOST_NAME = re.compile(r"(?:[A-Za-z0-9][\w-]{0,62}\.){1,6}[A-Za-z][A-Za-z-]{1,30}")
 _IPV4 = re.compile(r"(?:\d{1,3}\.){3}\d{1,3}(?=$|[:/])")
@@ -125,14 +125,14 @@ class Wording(Names):
             return lead + self.path(bare) + tail
         name, _, port = bare.partition(":")
         if (not port or re.fullmatch(r"\d{1,7}(?::\d{1,7})?", port)) and (
-            MACHINE.fullmatch(name) or self._is_host(name)
+            MACHINE.fullmatch(name.partition(".")[0]) or self._is_host(name)
         ):
             return lead + self._alias("host", name.split(".", 1)[0]) + bare[len(name) :] + tail
         return DROPPED + tail
 
     @staticmethod
     def _is_host(name: str) -> bool:
-        return name.endswith(ENDINGS) and bool(_HOST_NAME.fullmatch(name))
+        return name.endswith(PRIVATE) and bool(_HOST_NAME.fullmatch(name))
 
     def _url(self, word: str) -> str:
         scheme, _, rest = word.partition("://")
