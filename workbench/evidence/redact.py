@@ -235,7 +235,11 @@ class Redactor(Wording):
         for item in fields(line, found.end()):
             name, separator, value = item.partition(":" if dictionary else "=")
             bare, value = name.strip().strip("'\""), value.strip()
-            if separator and re.fullmatch(r"\w{1,80}", bare) and is_harmless(bare):
+            if (
+                separator
+                and re.fullmatch(r"\w{1,80}", bare)
+                and (is_harmless(bare) or is_secret(bare))
+            ):
                 kept.append(f"{name.strip()}{sign}{self.field(bare, value)}")
         end = "}" if dictionary else ")"
         before = self._line(line[: found.start()])

@@ -118,6 +118,31 @@ def collect(
     return Path(out)
 
 
+def preview(
+    pid: int | None = None,
+    *,
+    native: bool = False,
+    log: str | os.PathLike[str] | None = None,
+    salt: str | None = None,
+) -> str:
+    """Return as text what `collect` would write, without writing anything.
+
+    One snapshot is taken into memory: py-spy pauses each process once.
+
+    Raises
+    ------
+    WorkbenchError
+        There is no such server.
+    """
+    from workbench.hang.collector.preview import preview as text
+
+    _check(pid, 1, 0)
+    plan = _plan(pid, 1, 0.0, native, log)
+    plan.salt = salt
+    with _progress(plan), told():
+        return text(plan)
+
+
 def _check(pid: object, snapshots: object, interval: object) -> None:
     if pid is not None and (not isinstance(pid, int) or isinstance(pid, bool) or pid < 1):
         raise WorkbenchError(f"{shown(pid)} is no pid", next_step="Give the pid of a process.")

@@ -9,6 +9,7 @@ import tempfile
 
 from workbench import __version__
 from workbench.hang.collector.collect import Collected, Plan, collect
+from workbench.hang.collector.preview import preview
 from workbench.hang.collector.servers import CollectError
 
 
@@ -20,7 +21,10 @@ def main(words: list[str] | None = None) -> int:
         "Nothing is changed in the server: py-spy pauses each process for a fraction of a second.",
     )
     parser.add_argument("pid", nargs="?", type=int, help="any process of the server")
-    parser.add_argument("-o", "--out", required=True, help="the zip to write")
+    parser.add_argument("-o", "--out", help="the zip to write")
+    parser.add_argument(
+        "--preview", action="store_true", help="show what would leave the host, and write nothing"
+    )
     parser.add_argument("--snapshots", type=int, default=2, help="how many (2)")
     parser.add_argument("--interval", type=float, default=30.0, help="seconds between them (30)")
     parser.add_argument("--native", action="store_true", help="native frames, too")
@@ -32,6 +36,8 @@ def main(words: list[str] | None = None) -> int:
     given = parser.parse_args(words)
     if given.snapshots < 1 or given.interval < 0:
         parser.error("--snapshots must be at least 1, --interval at least 0")
+    if bool(given.out) == given.preview:
+        parser.error("give either -o, the zip to write, or --preview")
     plan = Plan(
         pid=given.pid,
         snapshots=given.snapshots,
@@ -44,6 +50,9 @@ def main(words: list[str] | None = None) -> int:
         say=_say,
     )
     try:
+        if given.preview:
+            print(preview(plan), end="")
+            return 0
         found = write(given.out, plan)
     except (CollectError, OSError) as error:
         print(f"workbench-collect: {error}", file=sys.stderr)
