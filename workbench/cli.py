@@ -197,8 +197,8 @@ def hang(
 
 @app.command()
 def collect(
-    out: Annotated[Path, typer.Option("--out", "-o", help="The zip to write.")],
     pid: Annotated[int | None, typer.Argument(help="Any process of the server.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="The zip to write.")] = None,
     log: Log = None,
     snapshots: Snapshots = 2,
     interval: Interval = 30.0,
@@ -206,10 +206,21 @@ def collect(
     salt: Annotated[
         str | None, typer.Option(help="A word that the hosts of one job share, such as its id.")
     ] = None,
+    preview: Annotated[
+        bool, typer.Option("--preview", help="Show what would leave the host, and write nothing.")
+    ] = False,
 ) -> None:
     """Write what can be seen of a server on this host into one zip; open it with `hang`."""
     from workbench.hang import attach
 
+    if preview == (out is not None):
+        raise WorkbenchError(
+            "collect takes either --out or --preview",
+            next_step="Give --out CASE.zip to write a case, or --preview to see what it would hold.",
+        )
+    if out is None:
+        typer.echo(attach.preview(pid, native=native, log=log, salt=salt), nl=False)
+        return
     written = attach.collect(
         out, pid, snapshots=snapshots, interval=interval, native=native, log=log, salt=salt
     )
