@@ -55,7 +55,7 @@ _STAMP = re.compile(
     r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d{1,6})?(?: [A-Z_]{2,8}\d{1,6}){0,6}\] ?"
 )
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-_DIGITS = re.compile(r"\d{1,9}")
+_ZEROS = str.maketrans("123456789", "000000000")
 _ADDRESSES = re.compile(r"\d\.\d{1,3}\.\d{1,3}\.\d|\d:\d+:\d+:")
 _FRAME = re.compile(
     r'File "(?P<file>[^"\n]{0,2000})"(?P<line>, line (?:\d{1,9}|\?\?\?))'
@@ -192,7 +192,9 @@ class Redactor(Wording):
         if "\x1b" in line:
             line = _ANSI.sub("", line)
         # Most lines of a long log differ from others in their numbers alone.
-        shape = "" if _ADDRESSES.search(line) else _DIGITS.sub("0", line)
+        # (`translate` is twenty times as fast as a pattern.)
+        shape = line.replace("127.0.0.1", "lo").translate(_ZEROS)
+        shape = "" if _ADDRESSES.search(shape) else shape
         if shape and shape in self._shapes:
             return line
         shown = self._line(line)
@@ -278,6 +280,8 @@ class Redactor(Wording):
 
     def _of_stack(self, line: str, inside: bool) -> str | None:
         """Return a line of ``py-spy dump`` as text, or None for any other."""
+        if not inside and line[:1] not in ("P", "T"):
+            return None
         head = re.match(r"Process (\d{1,10}): ?(.*)$", line)
         if head:
             return f"Process {head[1]}: " + " ".join(self.arguments(head[2].split()))

@@ -48,27 +48,32 @@ _SHAPES = re.compile(
     """,
     re.VERBOSE,
 )
+# One of these is in every text that has such a shape, and to look for a word is fast.
+_SHAPE_WORDS = (
+    "hf_", "sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "xox", "AKIA", "ASIA", "AROA", "AIDA",
+    "AIza", "ya29", "glpat-", "nvapi-", "r8_", "pypi-", "npm_", "SG.", "dckr_pat_", "lin_api_", "eyJ", "earer",
+    "asic ", "hooks.slack", "discord.com", "ssh-", "ecdsa-",
+)  # fmt: skip
+_HEADER_WORDS = ("authoriz", "cookie", "x-")
 _PEM = re.compile(
     r"-----BEGIN [A-Z0-9 ]{1,60}-----(?:(?!-----END).){0,20000}(?:-----END [A-Z0-9 ]{1,60}-----)?",
     re.S,
 )
 # `api_key='…'` in the line of the server's arguments, `"hf_token": "…"`, `HF_TOKEN=…`, `?token=…`.
-_ASSIGNED = re.compile(
-    r"""(?P<name>(?<![\w#-])[\w.-]{0,60}?(?:key|token|secret|passw(?:or)?d|passphrase|pwd|credentials?|creds|auth
-    |sig|signature|webhook|dsn|authorization|cookie|session[_-]?id|connection[_-]?string)\b(?:\\?['"])?\s*(?:=>|[=:])\s*)"""
-    r"""(?P<value>\\?'(?:[^'\\]|\\.){1,2000}'|\\?"(?:[^"\\]|\\.){1,2000}"
-    |(?!<left\ out>|…)[^\s,'")\]}&;]{1,4000})""",
-    re.IGNORECASE | re.VERBOSE,
+_NAMED = re.compile(r"""(?<![\w.#-])(?P<name>[\w.-]{1,80})(?:\\?['"])?\s*(?:=>|[=:])\s*""")
+_VALUE = re.compile(
+    r"""\\?'(?:[^'\\]|\\.){1,2000}'|\\?"(?:[^"\\]|\\.){1,2000}"|(?!<left out>|…)[^\s,'")\]}&;]{1,4000}"""
 )
 _HEADER = re.compile(
     r"""(?P<name>\b(?:proxy-)?authorization|(?:set-)?cookie|x-[\w-]{0,30}(?:key|token|auth|signature))
-    (?P<mark>\\?['"]?\s*[:=]\s*\\?['"]?)(?!<left\ out>|…)[^'"\r\n]{1,4000}""",
+    (?P<mark>\\?['"]?\s*[:=]\s*\\?['"]?)(?!\s*\\?['"]?\s*(?:<left\ out>|…))[^'"\r\n]{1,4000}""",
     re.IGNORECASE | re.VERBOSE,
 )
 _FLAG = re.compile(
     r"(?P<flag>(?<![\w-])--?(?P<name>[A-Za-z][\w.-]{0,60}))(?P<mark>\s*=\s*|\s+)"
     r"""(?P<value>(?!<left out>|…|-)(?:'[^'\n]{0,2000}'|"[^"\n]{0,2000}"|[^\s'"]{1,2000}))"""
 )
+_NO_VALUES = ("None", "True", "False", "null", LEFT_OUT, "…", "")
 _SHORT = frozenset(
     ("u", "p", "P", "H", "b", "user", "proxy-user", "header", "oauth2-bearer", "cookie")
 )
@@ -117,10 +122,13 @@ def without_secrets(text: str, mark: str = "…") -> str:
         text = _PEM.sub(mark, text)
     if ":/" in text:
         text = _ADDRESS.sub(_without, text)
-    text = _SHAPES.sub(mark, text)
+    if any(word in text for word in _SHAPE_WORDS):
+        text = _SHAPES.sub(mark, text)
     if ":" in text or "=" in text:
-        text = _HEADER.sub(lambda m: f"{m['name']}{m['mark']}{mark}", text)
-        text = _ASSIGNED.sub(lambda m: _without_value(m, mark), text)
+        low = text.lower()
+        if any(word in low for word in _HEADER_WORDS):
+            text = _HEADER.sub(lambda m: f"{m['name']}{m['mark']}{mark}", text)
+        text = _without_values(text, mark)
     if " -" in text or text.startswith("-"):
         text = _FLAG.sub(lambda m: _without_flag(m, mark), text)
     if _MACHINE.search(text):
@@ -128,22 +136,19 @@ def without_secrets(text: str, mark: str = "…") -> str:
     return text
 
 
-def _without_value(match: re.Match[str], mark: str) -> str:
-    name, value = match["name"], match["value"]
-    bare = value.strip("\\'\"")
-    if not is_secret(re.sub(r"[^\w.-]", "", name)) or bare in (
-        "None",
-        "True",
-        "False",
-        "null",
-        LEFT_OUT,
-        "…",
-        "",
-    ):
-        return match[0]
-    quote = re.match(r"\\?['\"]|", value)
-    edge = quote[0] if quote else ""
-    return f"{name}{edge}{mark}{edge}"
+def _without_values(text: str, mark: str) -> str:
+    """Return a text without the values of names that are those of secrets."""
+    kept, at = [], 0
+    for match in _NAMED.finditer(text):
+        if match.start() < at or not is_secret(match["name"]):
+            continue
+        value = _VALUE.match(text, match.end())
+        if value is None or value[0].strip("\\'\"") in _NO_VALUES:
+            continue
+        edge = (re.match(r"\\?['\"]", value[0]) or [""])[0]
+        kept.append(f"{text[at : match.end()]}{edge}{mark}{edge}")
+        at = value.end()
+    return "".join(kept) + text[at:]
 
 
 def _without_flag(match: re.Match[str], mark: str) -> str:

@@ -29,20 +29,9 @@ _LIBRARY = re.compile(
     r"(?:lib[\w+.-]{1,80}\.so(?:\.\d+)*|[\w.-]{1,80}\.(?:cpython|abi3)[\w-]{0,40}\.so|ld-linux[\w.-]{0,30})"
 )
 LONG = re.compile(r"[0-9a-fA-F-]{24,}|[A-Za-z0-9+/_-]{40,}")
+_LONGEST_PATH = 4096
 HOMES = frozenset(
-    (
-        "home",
-        "Users",
-        "users",
-        "user",
-        "scratch",
-        "fsx",
-        "lustre",
-        "gpfs",
-        "netscratch",
-        "homes",
-        "u",
-    )
+    "home Users users user scratch fsx lustre gpfs netscratch homes u".split()  # noqa: SIM905
 )
 
 
@@ -56,11 +45,15 @@ class Wording(Names):
         raised = _RAISED.match(text)
         head = raised[0] if raised and len(raised[0]) < 160 else ""
         self._kept = self._left = 0
-        shown = self._chunks(QUOTED.sub(self._quoted, text[len(head) :]))
+        shown = text[len(head) :]
+        if "'" in shown or '"' in shown:
+            shown = QUOTED.sub(self._quoted, shown)
+        shown = self._chunks(shown)
         if self._left > self._kept + (1 if strict else 0) and self._left > 1:
             blank = text[: len(text) - len(text.lstrip())]
             tail = "\r" if text.endswith("\r") else ""
             return f"{head}{': ' if head else blank}{DROPPED}{tail}"
+        shown = re.sub(rf"{DROPPED}\s?=\s?[^\s,;<>(){{}}\[\]'\"…]+", DROPPED, shown)
         return head + re.sub(rf"{DROPPED}(?:[ ,;]*{DROPPED})+", DROPPED, shown)
 
     def _quoted(self, match: re.Match[str]) -> str:
@@ -157,9 +150,11 @@ class Wording(Names):
         """Return a path: of a program's file what is inside of its package, else its harmless parts."""
         if text.startswith("<") and re.fullmatch(r"<[\w ./-]{1,80}>", text):
             return text
-        installed = re.search(r".*/(?:site-packages|dist-packages)/", text)
-        if installed:
-            return self._inside(text[installed.end() :])
+        if len(text) > _LONGEST_PATH:
+            return DROPPED
+        for folder in ("site-packages/", "dist-packages/"):
+            if folder in text:
+                return self._inside(text.rpartition(folder)[2])
         standard = re.search(r"(?:^|/)(python3\.\d{1,2}t?/.*\.(?:pyc?|so))(?=$|:)", text)
         if standard:
             return self._inside(standard[1])
@@ -192,15 +187,11 @@ class Wording(Names):
             before = parts[at - 1] if at else ""
             if not part or part in (".", "..", "~") or TOKEN.fullmatch(part):
                 kept.append(part)
-            elif (at and before in HOMES and part not in ("local",)) or (
-                at == 0 and part.startswith("~")
-            ):
-                kept.append(self._alias("user", part.lstrip("~")))
-            elif (
-                is_harmless(part)
-                or (at == len(parts) - 1 and _SOURCE.fullmatch(part))
-                or _LIBRARY.fullmatch(part)
-            ):
+            elif at == 0 and part.startswith("~"):
+                kept.append("~" + self._alias("user", part[1:]))
+            elif before in HOMES:
+                kept.append(self._alias("user", part))
+            elif part in HOMES or _is_part(part, last=at == len(parts) - 1):
                 kept.append(part)
             else:
                 kept.append(DROPPED)
@@ -209,3 +200,7 @@ class Wording(Names):
 
 def _is_program(name: str) -> bool:
     return bool(_SOURCE.fullmatch(name) or _LIBRARY.fullmatch(name) or name.endswith(".so"))
+
+
+def _is_part(part: str, *, last: bool) -> bool:
+    return is_harmless(part) or bool(_LIBRARY.fullmatch(part) or (last and _SOURCE.fullmatch(part)))
