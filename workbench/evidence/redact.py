@@ -395,7 +395,7 @@ def _of_flags(argv: list[str]) -> Iterator[str]:
 
 def _whole(words: list[str]) -> list[str]:
     """Return words of which none is half of the mark of what was left out."""
-    if "<left" not in words:
+    if "out>" not in words:
         return words
     whole: list[str] = []
     for word in words:

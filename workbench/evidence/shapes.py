@@ -50,9 +50,9 @@ _SHAPES = re.compile(
 )
 # One of these is in every text that has such a shape, and to look for a word is fast.
 _SHAPE_WORDS = (
-    "hf_", "sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "xox", "AKIA", "ASIA", "AROA", "AIDA",
-    "AIza", "ya29", "glpat-", "nvapi-", "r8_", "pypi-", "npm_", "SG.", "dckr_pat_", "lin_api_", "eyJ", "earer",
-    "asic ", "hooks.slack", "discord.com", "ssh-", "ecdsa-",
+    "hf_", "sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "xox", "AKIA", "ASIA", "AROA",
+    "AIDA", "AIza", "ya29", "glpat-", "nvapi-", "r8_", "pypi-", "npm_", "SG.", "dckr_pat_", "lin_api_", "eyJ",
+    "earer", "asic ", "hooks.slack", "discord.com", "ssh-", "ecdsa-",
 )  # fmt: skip
 _HEADER_WORDS = ("authoriz", "cookie", "x-")
 _PEM = re.compile(
