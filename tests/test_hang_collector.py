@@ -21,6 +21,8 @@ from typing import Any
 import pytest
 
 import workbench
+from tests import planted
+from tests.planted import no_secret_leaves  # noqa: F401 - a fixture
 from workbench.errors import WorkbenchError
 from workbench.evidence.folder import changed_members, open_folder, read_manifest
 from workbench.hang import gpu
@@ -34,6 +36,8 @@ from workbench.hang.read_scene import read_scene
 
 PACKED = {name: text for name, text in members().items() if name.endswith(".py")}
 MODULES = {n.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for n in PACKED}
+# Every case that is written here is searched for what `start` plants.
+pytestmark = pytest.mark.usefixtures("no_secret_leaves")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="py-spy needs root for another's process")
 # A rank and its parent: the title is written over the command line, as setproctitle does.
 SERVER = """
@@ -51,8 +55,8 @@ for rank in "01":
     if os.fork() == 0:
         set_title("sglang::scheduler_TP" + rank)
         waits_for_the_others()
-words = "python3 -m sglang.launch_server --port 1 --api-key hunter2 --tp-size 2"
-set_title(words.replace(" ", "\\0"), b"\\0")
+words = "python3 -m sglang.launch_server --port 1 --api-key hunter2 --tp-size 2".split() + sys.argv[1:-1]
+set_title("\\0".join(words), b"\\0")
 time.sleep(100)
 """
 
@@ -65,11 +69,14 @@ def start(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
         **os.environ,
         "NCCL_DEBUG": "INFO",
         "MY_API_KEY": "hunter2",
+        **planted.VARIABLES,
         "NCCL_TOKEN": "hunter2",
     }
-    with log.open("wb") as out:
+    with log.open("ab") as out:
+        out.write(planted.log().encode("utf-8", "surrogatepass") + b"\n")
+        out.flush()
         process = subprocess.Popen(
-            [sys.executable, "-c", SERVER, "x" * 100],
+            [sys.executable, "-c", SERVER, *planted.ARGUMENTS, "x" * 100],
             stdout=out,
             stderr=out,
             env=environment,
