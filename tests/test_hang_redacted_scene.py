@@ -14,6 +14,7 @@ from tests import planted
 from tests.hang_cases import CASES
 from workbench.evidence.casefile import CaseWriter, SecretError
 from workbench.evidence.redact import Redactor
+from workbench.hang.collector import logs
 from workbench.hang.collector.refusals import Place, translate
 from workbench.hang.diagnose import diagnose
 from workbench.hang.diagnosis import HangDiagnosis
@@ -136,6 +137,17 @@ def test_what_a_refusal_says_stays(error: str) -> None:
         place = Place(root=False, sys_ptrace=False, container=container, ptrace_scope=1)
         what, _ = translate(error, place, state="S")
         assert Redactor("s").line(what) == what
+
+
+@pytest.mark.parametrize("note", [
+    *(logs._why(target) for target in ("", "/dev/pts/3", "/dev/null", "pipe:[12]")),
+    "there is no nvidia-smi here", "nvidia-smi did not answer within 15 s: the driver may hang",
+    "the GPUs were not read: the driver did not answer", "what answers at 127.0.0.1:28028 is not NCCL RAS",
+    "NCCL RAS was not asked: the server has a network of its own (a container)",
+    "NCCL RAS does not answer at 127.0.0.1:28028: [Errno 111] Connection refused",
+])  # fmt: skip
+def test_what_stands_in_the_way_is_still_told(note: str) -> None:
+    assert Redactor("s").line(note) == note
 
 
 def test_a_case_refuses_what_is_known_to_be_secret(tmp_path: Path) -> None:

@@ -17,6 +17,10 @@ _IPV6 = re.compile(
 )
 _MAC = re.compile(r"(?:[0-9a-fA-F]{2}[:-]){5,19}[0-9a-fA-F]{2}")
 _CHUNK = re.compile(r"[^\s,;()\[\]{}<>|'\"=`…]+")
+# Long lists of numbers may be a prompt's tokens; those of batch sizes and ranks are not.
+_NUMBERS = re.compile(
+    r"(?<!bs=)(?<!bs: )(?<!ranks=)(?<!ranks: )\[(?:\s*-?\d{1,9}\s*,){8,}\s*(?:-?\d{1,9}\s*)?\]?"
+)
 QUOTED = re.compile(r"""(?<![\w'"])(?:'(?P<one>[^'\n]{1,4000})'|"(?P<two>[^"\n]{1,4000})")(?!\w)""")
 _RAISED = re.compile(
     r"^(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception|Interrupt|Exit|Warning)\b"
@@ -45,7 +49,7 @@ class Wording(Names):
         raised = _RAISED.match(text)
         head = raised[0] if raised and len(raised[0]) < 160 else ""
         self._kept = self._left = 0
-        shown = text[len(head) :]
+        shown = _NUMBERS.sub(f"[{DROPPED}]", text[len(head) :])
         if "'" in shown or '"' in shown:
             shown = QUOTED.sub(self._quoted, shown)
         shown = self._chunks(shown)

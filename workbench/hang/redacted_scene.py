@@ -17,6 +17,7 @@ from workbench.evidence.redact import Redactor, known_secrets
 from workbench.hang.records import Dump, Frame, Log, Process, Scene, Snapshot, Thread
 
 _NAME = re.compile(r"[a-z][\w.-]{0,69}")
+_NO_HOST = re.compile(r"(?:host|node)-?\d{0,6}|host-[0-9a-f]{6}|localhost|")
 _HOME = os.path.expanduser("~")
 
 
@@ -31,6 +32,7 @@ def redacted(scene: Scene) -> Scene:
         hide.secret(secret)
     hide.learn_hosts(line.text for log in scene.logs for line in log.lines)
     frames: dict[Frame, Frame] = {}
+    names = {log.name: hide.path(log.name) for log in scene.logs}
     return dataclasses.replace(
         scene,
         source=hide.text(_homeless(scene.source)),
@@ -44,8 +46,20 @@ def redacted(scene: Scene) -> Scene:
         },
         environment=hide.environment(dict(scene.environment)),
         records={name: _record(value, hide) for name, value in scene.records.items()},
-        notes=tuple(hide.text(note) for note in scene.notes),
+        clock_skew={_host(name, hide): value for name, value in scene.clock_skew.items()},
+        notes=tuple(hide.text(_renamed(note, names)) for note in scene.notes),
     )
+
+
+def _host(name: str, hide: Redactor) -> str:
+    """Return a host as it is shown: a case's pseudonym, or one for a name that somebody wrote by hand."""
+    return name if _NO_HOST.fullmatch(name) else hide.host(name)
+
+
+def _renamed(note: str, names: Mapping[str, str]) -> str:
+    for name, shown in names.items():
+        note = note.replace(name, shown) if name else note
+    return note
 
 
 def _homeless(path: str) -> str:
@@ -55,10 +69,16 @@ def _homeless(path: str) -> str:
 def _snapshot(one: Snapshot, hide: Redactor, frames: dict[Frame, Frame]) -> Snapshot:
     return dataclasses.replace(
         one,
+        host=_host(one.host, hide),
         processes=tuple(_process(process, hide) for process in one.processes),
         dumps=tuple(_dump(dump, hide, frames) for dump in one.dumps),
         gpus=tuple(
-            dataclasses.replace(gpu, uuid=hide.token("value", gpu.uuid), name=hide.line(gpu.name))
+            dataclasses.replace(
+                gpu,
+                host=_host(gpu.host, hide),
+                uuid=hide.token("value", gpu.uuid),
+                name=hide.line(gpu.name),
+            )
             for gpu in one.gpus
         ),
     )
@@ -67,6 +87,7 @@ def _snapshot(one: Snapshot, hide: Redactor, frames: dict[Frame, Frame]) -> Snap
 def _process(process: Process, hide: Redactor) -> Process:
     return dataclasses.replace(
         process,
+        host=_host(process.host, hide),
         title=" ".join(hide.arguments(process.title.split())),
         wait_channel=None if process.wait_channel is None else hide.function(process.wait_channel),
         lock_files=tuple(map(hide.path, process.lock_files)),
@@ -105,6 +126,7 @@ def _log(log: Log, hide: Redactor) -> Log:
     return dataclasses.replace(
         log,
         name=hide.path(log.name),
+        host=_host(log.host, hide),
         lines=tuple(
             dataclasses.replace(
                 line, text=text, level=line.level if is_harmless(line.level) else ""
@@ -130,7 +152,7 @@ def _record(value: Any, hide: Redactor, name: str = "") -> Any:
     if not isinstance(value, str) or not value:
         return value
     if name == "host":
-        return hide.host(value)
+        return _host(value, hide)
     if name in ("hash", "timestamp", "log_versions", "version", "nccl", "nccl_version"):
         return value if len(value) < 400 and not any(char in value for char in "/@\\") else ""
     if name in ("function", "operation"):

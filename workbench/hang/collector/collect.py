@@ -239,7 +239,7 @@ class _Collector:
             try:
                 held = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
             except OSError as error:
-                self.note(f"the log {file.name} could not be read: {error.strerror}")
+                self.note(f"a log could not be read: {error.strerror}")
                 continue
             self.held.append(held)
             self.files.append(file._replace(path=f"{proc.PROC}/self/fd/{held}"))
@@ -320,11 +320,14 @@ class _Collector:
             None,
             "the GPUs were not read: the driver did not answer",
         )
-        self.note(why)
+        self.note(self.redact.line(why))
         if gpu is not None:
+            for one in gpu["gpus"]:
+                one["uuid"] = self.redact.token("value", str(one.get("uuid") or ""))
+                one["name"] = self.redact.line(str(one.get("name") or ""))
             self.case.add_json(f"{folder}/gpus.json", gpu)
         answer, why = readings.get("ras") or (None, "")
-        self.note(why)
+        self.note(self.redact.line(why))
         if answer is not None:
             if ras.is_json(answer):
                 self.case.add_json(f"{folder}/ras.json", ras.kept(answer, self.redact.host))
@@ -346,7 +349,7 @@ class _Collector:
             except OSError as error:
                 self.note(f"the log {file.name} could not be read: {error.strerror}")
         if not self.files:
-            self.note(self.no_log)
+            self.note(self.redact.line(self.no_log))
         self.case.manifest.update(
             version=self.version,
             port_open=port_open(self.roots[0], self.argv),
