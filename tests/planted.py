@@ -1,4 +1,4 @@
-"""Secrets planted into logs, arguments, variables and stacks, and the search for them in whatever is written."""
+"""Secrets planted into logs, arguments, variables and stacks, and the search for them in what is written."""
 
 from __future__ import annotations
 
@@ -16,14 +16,29 @@ from workbench.evidence.casefile import CaseWriter
 
 # Kind: the secret, and a line of a log with it in place of §§.
 LINES: dict[str, tuple[str, str]] = {
-    "jwt": ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbGljZSJ9.c2lnbmF0dXJl", "[2026-11-29 18:00:00] auth with §§ done"),
-    "azure sas": ("pAzX9qWErTy", "downloading https://acc.blob.core.windows.net/c/m?sv=2023&sig=§§&se=2026"),
-    "gcs signed url": ("9f8e7d6c5b4a3928", "GET https://storage.googleapis.com/b/o?X-Goog-Signature=§§&e=1"),
-    "s3 presigned": ("abcdef0123456789ff", "https://b.s3.amazonaws.com/k?X-Amz-Credential=A&X-Amz-Signature=§§"),
+    "jwt": (
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbGljZSJ9.c2lnbmF0dXJl",
+        "[2026-11-29 18:00:00] auth with §§ done",
+    ),
+    "azure sas": (
+        "pAzX9qWErTy",
+        "downloading https://acc.blob.core.windows.net/c/m?sv=2023&sig=§§&se=2026",
+    ),
+    "gcs signed url": (
+        "9f8e7d6c5b4a3928",
+        "GET https://storage.googleapis.com/b/o?X-Goog-Signature=§§&e=1",
+    ),
+    "s3 presigned": (
+        "abcdef0123456789ff",
+        "https://b.s3.amazonaws.com/k?X-Amz-Credential=A&X-Amz-Signature=§§",
+    ),
     "basic auth in a url": ("Tr0ub4dor", "git clone https://bob:§§@git.corp.example/r.git"),
     "netrc": ("s3cr3tpw", "machine github.com login bob password §§"),
     "kubeconfig": ("kubetok123abc", "    token: §§"),
-    "hf token in argv": ("hf_abcdefghijklmnopqrst", "+ python -m sglang.launch_server --hf-token §§ --tp 2"),
+    "hf token in argv": (
+        "hf_abcdefghijklmnopqrst",
+        "+ python -m sglang.launch_server --hf-token §§ --tp 2",
+    ),
     "wandb": ("0123456789abcdef0123456789abcdef01234567", "wandb: api key §§"),
     "slack webhook": ("T000/B000/XXXXXXXXXXXX", "posting to https://hooks.slack.com/services/§§"),
     "discord webhook": ("998877/zzYYxxWW", "posting to https://discord.com/api/webhooks/§§"),
@@ -31,14 +46,23 @@ LINES: dict[str, tuple[str, str]] = {
     "redis url": ("redpass77", "cache redis://:§§@cache:6379/0"),
     "cookie": ("sess_9a8b7c", "Cookie: sid=§§; theme=dark"),
     "set-cookie": ("sess_1q2w3e", "Set-Cookie: session=§§; Path=/"),
-    "authorization in a traceback": ("abc.def.ghi", "ValueError: 401 with {'Authorization': 'Bearer §§'}"),
-    "pem in one line": ("MIIEvQIBADANBg", r'key = "-----BEGIN PRIVATE KEY-----\n§§\n-----END PRIVATE KEY-----"'),
+    "authorization in a traceback": (
+        "abc.def.ghi",
+        "ValueError: 401 with {'Authorization': 'Bearer §§'}",
+    ),
+    "pem in one line": (
+        "MIIEvQIBADANBg",
+        r'key = "-----BEGIN PRIVATE KEY-----\n§§\n-----END PRIVATE KEY-----"',
+    ),
     "ssh key": ("AAAAC3NzaC1lZDI1NTE5AAAAIA", "ssh-ed25519 §§ bob@laptop"),
     "export": ("f00s3cret", "export FOO_SECRET=§§"),
     "base64 blob": ("U2VjcmV0UGF5bG9hZFRoYXRJc0xvbmc", "payload §§= received"),
     "mail, user": ("alice.smith", "sent by §§@mail.example.com"),
     "mail, host": ("bigcorp", "reply to someone@§§.co"),
-    "prompt": ("appendicitis", "[2026-11-29 18:00:00 TP0] input: Patient has §§ and asks about the model"),
+    "prompt": (
+        "appendicitis",
+        "[2026-11-29 18:00:00 TP0] input: Patient has §§ and asks about the model",
+    ),
     "prompt in another language": ("blutdruck", "Generating for prompt: mein §§ ist hoch, was tun"),
     "prompt in quotes": ("illness", "text='the server and my §§'"),
     "ipv6": ("2001:db8:85a3::8a2e:370:7334", "connect to [§§]:29500 failed"),
@@ -48,8 +72,8 @@ LINES: dict[str, tuple[str, str]] = {
     "node in NCCL": ("gpunode-xq17", "§§:4711:4788 [3] NCCL INFO Bootstrap : Using eth0"),
     "node in torchrun": (
         "trainbox9",
-        "[W1129 18:00:00.000000000 socket.cpp:752] [c10d] The client socket has failed to connect to [§§]:29500 "
-        "(errno: 110 - Connection timed out).",
+        "[W1129 18:00:00.000000000 socket.cpp:752] [c10d] The client socket has failed to connect "
+        "to [§§]:29500 (errno: 110 - Connection timed out).",
     ),
     "node of harmless words": ("gpu-node-17", "[c10d] connect to §§:29500"),
     "user in /home": ("jdoe", "/home/§§/proj/run.py: error"),
@@ -59,7 +83,10 @@ LINES: dict[str, tuple[str, str]] = {
     "user in ~": ("rroe", "~§§/run.sh"),
     "user=": ("mmustermann", "user=§§ started"),
     "windows user": ("jsmith", "login CORP\\§§ failed"),
-    "azure connection string": ("Zm9vYmFyYmF6", "AccountName=foo;AccountKey=§§;EndpointSuffix=core"),
+    "azure connection string": (
+        "Zm9vYmFyYmF6",
+        "AccountName=foo;AccountKey=§§;EndpointSuffix=core",
+    ),
     "password of digits": ("48151623", "password: §§"),
     "pin of digits": ("8675309", "+ tool --pin §§ --tp 2"),
     "otp": ("904817", "otp=§§"),
@@ -84,12 +111,18 @@ LINES: dict[str, tuple[str, str]] = {
     "social security": ("078-05-1120", "my number §§"),
     "customer in a path": ("acmeplant", "https://acme.example/§§/m"),
     "customer in a host": ("vault.acmecorp.com", "resolve §§ failed"),
-    "pod": ("fraud-detector-7d9f", "§§ | [2026-11-29 18:00:00 TP0] Load weight begin. avail mem=1 GB"),
+    "pod": (
+        "fraud-detector-7d9f",
+        "§§ | [2026-11-29 18:00:00 TP0] Load weight begin. avail mem=1 GB",
+    ),
     "adapter": ("acme-legal-v3", "[2026-11-29 18:00:00] Loading LoRA adapter §§ from /models/x"),
     "message of an exception": ("projectzeus", "RuntimeError: cannot open §§"),
     "key error": ("internalcodename", "KeyError: '§§'"),
     "folder of a program": ("projecthera", '  File "/opt/§§/serve.py", line 3, in f'),
-    "folder of an environment": ("projectares", '  File "/x/§§/lib/python3.12/site-packages/torch/x.py", line 3, in f'),
+    "folder of an environment": (
+        "projectares",
+        '  File "/x/§§/lib/python3.12/site-packages/torch/x.py", line 3, in f',
+    ),
     "dumped environment": ("sm00thie", "environ({'HOME': '/root', 'MY_PASSWORD': '§§'})"),
     "namespace": ("nspass1", "Namespace(api_key='§§', tp=2)"),
     "argv as python": ("arrpass1", "['--api-key', '§§', '--tp', '2']"),
@@ -107,7 +140,7 @@ LINES: dict[str, tuple[str, str]] = {
     "set -x, bash -c": ("inbash12", "+ bash -c 'exec sglang serve --api-key §§ --tp 2'"),
     "grpc": ("zeusnode", "grpc://§§:5000"),
     "cloud id": ("ocid1.user.oc1..aaaa", "user §§"),
-}  # fmt: skip
+}
 PEM = (
     "MIIEpAIBAAKCAQEAplanted",
     "-----BEGIN RSA PRIVATE KEY-----\n§§\n-----END RSA PRIVATE KEY-----",
@@ -120,11 +153,24 @@ VARIABLES = {
     "SGLANG_NOTE": "envnote_6d of a customer",
 }
 ARGUMENTS = [
-    *("--api-key", "argkey_1a", "--api-k", "argkey_2b", "--api_key=argkey_3c", "--admin-api-key", "argkey_4d"),
-    *("--model-path", "https://bob:argurl_5e@hub.example/m?sig=argsig_6f", "--served-model-name", "argname_7g"),
+    *(
+        "--api-key",
+        "argkey_1a",
+        "--api-k",
+        "argkey_2b",
+        "--api_key=argkey_3c",
+        "--admin-api-key",
+        "argkey_4d",
+    ),
+    *(
+        "--model-path",
+        "https://bob:argurl_5e@hub.example/m?sig=argsig_6f",
+        "--served-model-name",
+        "argname_7g",
+    ),
     *("--unheard-of", "argval_8h", "--hicache-storage", "redis://:argred_9i@cache:6379"),
     *("--model-loader-extra-config", '{"token": "argjson_0j"}'),
-]  # fmt: skip
+]
 # A shorter one may be a part of another word by chance.
 _LONG = 8
 _IN_OTHERS = re.compile(r"\b(?:env|arg)\w{3,9}_\w+")

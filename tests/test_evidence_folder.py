@@ -6,8 +6,6 @@ import json
 import os
 import stat
 import string
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 

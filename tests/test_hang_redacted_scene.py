@@ -21,8 +21,20 @@ from workbench.hang.diagnosis import HangDiagnosis
 from workbench.hang.read_scene import read_scene
 from workbench.hang.redacted_scene import redacted
 
-SAME = ("state", "phase", "odd_ranks", "waiting_ranks", "missing_ranks", "not_collected", "wait_class", "confidence", "rule",
-        "summary", "experiment", "tree")  # fmt: skip
+SAME = (
+    "state",
+    "phase",
+    "odd_ranks",
+    "waiting_ranks",
+    "missing_ranks",
+    "not_collected",
+    "wait_class",
+    "confidence",
+    "rule",
+    "summary",
+    "experiment",
+    "tree",
+)
 STARTED = """[2026-11-29 18:00:05 TP0] Load weight begin. avail mem=1 GB
 [2026-11-29 18:00:06 TP1] Load weight begin. avail mem=1 GB
 [2026-11-29 18:00:07 TP1] Scheduler hit an exception: Traceback (most recent call last):
@@ -48,25 +60,72 @@ def raw(folder: Path) -> HangDiagnosis:
     snapshot.mkdir(parents=True)
     (folder / "server.log").write_text(planted.log() + "\n" + STARTED)
     processes = [
-        {"pid": 7, "cmd": "python3 -m sglang.launch_server " + " ".join(planted.ARGUMENTS), "status": "S",
-         "argv": ["python3", "-m", "sglang.launch_server", *planted.ARGUMENTS], "environment": planted.VARIABLES,
-         "lock_files": ["/home/jdoe/.cache/x.lock"], "threads": 3},
-        {"pid": 8, "ppid": 7, "cmd": "sglang::scheduler_TP0", "status": "S", "environment": planted.VARIABLES},
-        {"pid": 9, "ppid": 7, "cmd": "sglang::scheduler_TP1", "status": "S",
-         "py": {"exit": 1, "stderr": "Error: /home/jdoe/x envkey_5f1c", "refusal": "py-spy failed: envkey_5f1c"}},
-    ]  # fmt: skip
+        {
+            "pid": 7,
+            "cmd": "python3 -m sglang.launch_server " + " ".join(planted.ARGUMENTS),
+            "status": "S",
+            "argv": ["python3", "-m", "sglang.launch_server", *planted.ARGUMENTS],
+            "environment": planted.VARIABLES,
+            "lock_files": ["/home/jdoe/.cache/x.lock"],
+            "threads": 3,
+        },
+        {
+            "pid": 8,
+            "ppid": 7,
+            "cmd": "sglang::scheduler_TP0",
+            "status": "S",
+            "environment": planted.VARIABLES,
+        },
+        {
+            "pid": 9,
+            "ppid": 7,
+            "cmd": "sglang::scheduler_TP1",
+            "status": "S",
+            "py": {
+                "exit": 1,
+                "stderr": "Error: /home/jdoe/x envkey_5f1c",
+                "refusal": "py-spy failed: envkey_5f1c",
+            },
+        },
+    ]
     (snapshot / "processes.json").write_text(json.dumps({"taken_at": 1.0, "processes": processes}))
-    frame = {"name": "barrier", "filename": "/home/jdoe/torch/distributed/distributed_c10d.py", "line": 1, "module": None,
-             "locals": [{"name": "p", "repr": "'appendicitis'"}], "short_filename": None}  # fmt: skip
-    thread = {"pid": 8, "thread_id": 1, "thread_name": "jdoe", "os_thread_id": 8, "active": True, "owns_gil": False,
-              "frames": [frame]}  # fmt: skip
+    frame = {
+        "name": "barrier",
+        "filename": "/home/jdoe/torch/distributed/distributed_c10d.py",
+        "line": 1,
+        "module": None,
+        "locals": [{"name": "p", "repr": "'appendicitis'"}],
+        "short_filename": None,
+    }
+    thread = {
+        "pid": 8,
+        "thread_id": 1,
+        "thread_name": "jdoe",
+        "os_thread_id": 8,
+        "active": True,
+        "owns_gil": False,
+        "frames": [frame],
+    }
     (snapshot / "pyspy-8.json").write_text(json.dumps([thread]))
-    ras = {"nccl_version": "2.28", "communicators": [
-        {"hash": "0x1", "size": 2, "ranks": [{"rank": 0, "pid": 8, "host": "10.11.12.13", "status": {"init_state": 0}}]}
-    ]}  # fmt: skip
+    ras = {
+        "nccl_version": "2.28",
+        "communicators": [
+            {
+                "hash": "0x1",
+                "size": 2,
+                "ranks": [
+                    {"rank": 0, "pid": 8, "host": "10.11.12.13", "status": {"init_state": 0}}
+                ],
+            }
+        ],
+    }
     (folder / "ras.json").write_text(json.dumps(ras))
-    entry = {"process_group": ["0", "acmeplant"], "profiling_name": "nccl:all_reduce", "state": "scheduled",
-             "frames": [{"name": "f", "filename": "/home/jdoe/x.py", "line": 1}]}  # fmt: skip
+    entry = {
+        "process_group": ["0", "acmeplant"],
+        "profiling_name": "nccl:all_reduce",
+        "state": "scheduled",
+        "frames": [{"name": "f", "filename": "/home/jdoe/x.py", "line": 1}],
+    }
     flight = {
         "entries": [entry],
         "pg_config": {"0": {"desc": "acmeplant", "ranks": "[0, 1]"}},
@@ -128,10 +187,18 @@ def test_a_scene_has_no_planted_secret_anywhere(tmp_path: Path) -> None:
     assert scene.records["flight"][0]["groups"]["0"]["ranks"] == [0, 1]
 
 
-@pytest.mark.parametrize("error", [
-    "Permission Denied: Try running again", "os error 2", "Failed to suspend process EPERM", "unexpected waitpid result",
-    "Failed to find python version", "Unsupported version of Python", "Failed to merge native and python frames",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "error",
+    [
+        "Permission Denied: Try running again",
+        "os error 2",
+        "Failed to suspend process EPERM",
+        "unexpected waitpid result",
+        "Failed to find python version",
+        "Unsupported version of Python",
+        "Failed to merge native and python frames",
+    ],
+)
 def test_what_a_refusal_says_stays(error: str) -> None:
     for container in ("", "docker", "kubernetes"):
         place = Place(root=False, sys_ptrace=False, container=container, ptrace_scope=1)
@@ -139,13 +206,18 @@ def test_what_a_refusal_says_stays(error: str) -> None:
         assert Redactor("s").line(what) == what
 
 
-@pytest.mark.parametrize("note", [
-    *(logs._why(target) for target in ("", "/dev/pts/3", "/dev/null", "pipe:[12]")),
-    "there is no nvidia-smi here", "nvidia-smi did not answer within 15 s: the driver may hang",
-    "the GPUs were not read: the driver did not answer", "what answers at 127.0.0.1:28028 is not NCCL RAS",
-    "NCCL RAS was not asked: the server has a network of its own (a container)",
-    "NCCL RAS does not answer at 127.0.0.1:28028: [Errno 111] Connection refused",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "note",
+    [
+        *(logs._why(target) for target in ("", "/dev/pts/3", "/dev/null", "pipe:[12]")),
+        "there is no nvidia-smi here",
+        "nvidia-smi did not answer within 15 s: the driver may hang",
+        "the GPUs were not read: the driver did not answer",
+        "what answers at 127.0.0.1:28028 is not NCCL RAS",
+        "NCCL RAS was not asked: the server has a network of its own (a container)",
+        "NCCL RAS does not answer at 127.0.0.1:28028: [Errno 111] Connection refused",
+    ],
+)
 def test_what_stands_in_the_way_is_still_told(note: str) -> None:
     assert Redactor("s").line(note) == note
 

@@ -495,6 +495,9 @@ assert [one.name for one in ledger.launches] == [*written, "after"], (written, l
 assert written and refused, (written, refused)
 """
     done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "launches.jsonl")], capture_output=True, text=True, check=False
-    )  # fmt: skip
+        [sys.executable, "-c", code, str(tmp_path / "launches.jsonl")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
