@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workbench.evidence.shapes import without_secrets
+from workbench.secret_shapes import without_secrets
 
 __all__ = [
     "CheckpointError",

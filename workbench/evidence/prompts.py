@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from workbench.evidence.shapes import LEFT_OUT
+from workbench.secret_shapes import LEFT_OUT
 
 # What --log-requests writes (as text or as JSON): whole requests and answers. And a request in an error.
 _REQUEST_WORDS = ("ReqInput(", "Receive", "Finish", '"event"')

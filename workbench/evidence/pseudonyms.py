@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from workbench.evidence.harmless import PRIVATE
 from workbench.evidence.prompts import without_all_prompts
-from workbench.evidence.shapes import LEFT_OUT, without_secrets
+from workbench.secret_shapes import LEFT_OUT, without_secrets
 
 DROPPED = "…"
 TOKEN = re.compile(r"(?:host|user|addr|value|dir)-[0-9a-f]{6}(?![0-9a-f])")

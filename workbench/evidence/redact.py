@@ -19,8 +19,8 @@ from typing import Any
 from workbench.evidence.harmless import PUBLISHERS, is_harmless
 from workbench.evidence.prompts import without_prompts
 from workbench.evidence.pseudonyms import DROPPED, TOKEN
-from workbench.evidence.shapes import LEFT_OUT, is_secret, is_secret_flag, without_secrets
 from workbench.evidence.wording import HOMES, LONG, QUOTED, Wording
+from workbench.secret_shapes import LEFT_OUT, is_secret, is_secret_flag, without_secrets
 
 __all__ = [
     "LEFT_OUT",

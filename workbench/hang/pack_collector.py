@@ -16,9 +16,12 @@ import workbench
 from workbench.result import replacing
 
 PACKAGE = Path(workbench.__file__).parent
-CARRIED = tuple(
-    f"evidence/{name}.py"
-    for name in ("casefile", "harmless", "prompts", "pseudonyms", "redact", "shapes", "wording")
+CARRIED = (
+    "secret_shapes.py",
+    *(
+        f"evidence/{name}.py"
+        for name in ("casefile", "harmless", "prompts", "pseudonyms", "redact", "wording")
+    ),
 )
 _MAIN = """\
 import sys

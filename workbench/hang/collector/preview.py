@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from workbench.evidence.pseudonyms import DROPPED
-from workbench.evidence.shapes import LEFT_OUT
 from workbench.hang.collector.collect import Plan, collect
+from workbench.secret_shapes import LEFT_OUT
 
 # Of a log so many lines from its beginning and from its end are shown.
 HEAD, TAIL = 40, 20
