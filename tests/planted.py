@@ -245,8 +245,8 @@ def no_secret_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     leaked: list[str] = []
 
     def seen(self: CaseWriter, name: str, data: str | bytes) -> None:
-        leaked.extend(f"{name}: {kind}" for kind in found_in(data))
         add(self, name, data)
+        leaked.extend(f"{name}: {kind}" for kind in found_in(data))
 
     monkeypatch.setattr(CaseWriter, "add", seen)
     yield

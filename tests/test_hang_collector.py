@@ -218,6 +218,18 @@ def test_nothing_private_leaves_the_host(server: int, tmp_path: Path) -> None:
     assert b"NCCL_TOKEN" not in everything
 
 
+def test_a_case_in_which_a_known_secret_survives_is_not_written(
+    server: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As if the redactor had a fault: the server's own secrets are looked for in all that is written.
+    monkeypatch.setattr(collector.Redactor, "log", lambda self, text: "key argkey_1a\n")
+    with pytest.raises(WorkbenchError, match="no case was written") as error:
+        collect(tmp_path / "case.zip", server, snapshots=1)
+    assert "would be in it" in str(error.value)
+    assert "argkey" not in str(error.value)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_interrupt_writes_what_there_is(server: int) -> None:
     out = io.BytesIO()
 

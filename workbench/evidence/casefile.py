@@ -169,6 +169,10 @@ class CaseWriter:
         self.add(file, raw)
         self.manifest["logs"].append({"file": file, "pids": list(pids), "bytes": total, "cut": cut})
 
+    def abort(self) -> None:
+        """Let go of the file without a manifest: what was written so far is no case."""
+        self._zip.close()
+
     def close(self) -> None:
         """Write the manifest and end the zip."""
         manifest = json.dumps({**self.manifest, "members": self._members}, indent=1)

@@ -86,9 +86,11 @@ def collect(out: IO[bytes], plan: Plan) -> Collected:
         case.
     """
     server = servers.choose(plan.pid, proc.everyone())
+    collector = _Collector(out, plan, server)
     try:
-        return _Collector(out, plan, server).run()
+        return collector.run()
     except SecretError as error:
+        collector.case.abort()
         raise servers.CollectError(
             "no case was written",
             f"a secret of the server would be in it, in {error}",
