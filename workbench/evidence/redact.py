@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from workbench.evidence.harmless import PUBLISHERS, is_harmless
@@ -73,6 +73,8 @@ _PYTHON = re.compile(r"(?:python[\d.]*t?|pypy[\d.]*)")
 _THREAD_NAME = re.compile(r"[A-Z][A-Za-z]{2,30}-\d{1,6}(?:_\d{1,6})?(?: \([\w.<>]{1,80}\))?")
 
 
+_THREAD = ("pid", "thread_id", "os_thread_id", "active", "owns_gil")
+_FRAME_TEXTS = ("name", "filename", "module")
 # Shorter secrets stand in other words by chance.
 _SHORTEST = 6
 _PASSWORD = re.compile(r"://[^/\s:@]{0,200}:([^/\s@]{4,200})@")
@@ -315,6 +317,8 @@ class Redactor(Wording):
 
     def function(self, name: str) -> str:
         """Return a function's name, which is of a program; what cannot be one is left out."""
+        if not name:
+            return ""
         name = without_secrets(self._without_known(name), DROPPED)
         return (
             name
@@ -330,43 +334,46 @@ class Redactor(Wording):
 
     def dump(self, threads: Any) -> Any:
         """Return a py-spy dump's stacks, and nothing else of it: local variables may be prompts."""
-        if not isinstance(threads, list):
-            return threads
-        paths: dict[Any, Any] = {}
-
-        def known(value: Any, shorten: Callable[[str], str]) -> Any:
-            if not isinstance(value, str):
-                return None
-            key = (shorten, value)
-            if key not in paths:
-                paths[key] = shorten(value)
-            return paths[key]
-
-        path, function, name = self.path, self.function, self.thread
+        known: dict[tuple[Any, ...], dict[str, Any]] = {}
+        names: dict[str, str] = {}
         kept = []
-        for thread in threads:
+        for thread in threads if isinstance(threads, list) else ():
             if not isinstance(thread, dict):
                 continue
-            one = {
-                key: _number(thread.get(key))
-                for key in ("pid", "thread_id", "os_thread_id", "active", "owns_gil")
-            }
-            one["thread_name"] = known(thread.get("thread_name"), name)
-            frames = thread.get("frames")
-            one["frames"] = [
-                {
-                    "name": known(frame.get("name"), function) or "",
-                    "filename": known(frame.get("filename"), path),
-                    "module": known(frame.get("module"), path),
-                    "short_filename": known(frame.get("short_filename"), path),
-                    "line": _number(frame.get("line")) or 0,
-                    "locals": None,
-                }
-                for frame in (frames if isinstance(frames, list) else ())
-                if isinstance(frame, dict)
-            ]
+            one = {key: _number(thread.get(key)) for key in _THREAD}
+            name = _text(thread.get("thread_name"))
+            if name and name not in names:
+                names[name] = self.thread(name)
+            one["thread_name"] = names.get(name)
+            one["frames"] = frames = []
+            given = thread.get("frames")
+            for frame in given if isinstance(given, list) else ():
+                if not isinstance(frame, dict):
+                    continue
+                # Ranks and threads stand in the same frames, and there are thousands.
+                key = (
+                    *(_text(frame.get(field)) for field in _FRAME_TEXTS),
+                    _number(frame.get("line")),
+                )
+                if key not in known:
+                    known[key] = self._frame(*key)
+                frames.append(known[key])
             kept.append(one)
         return kept
+
+    def _frame(self, name: str, file: str, module: str, line: Any) -> dict[str, Any]:
+        return {
+            "name": self.function(name),
+            "filename": self.path(file) if file else None,
+            "module": self.path(module) if module else None,
+            "short_filename": None,
+            "line": line or 0,
+            "locals": None,
+        }
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def known_secrets(variables: dict[str, str], argv: list[str]) -> set[str]:

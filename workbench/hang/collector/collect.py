@@ -107,6 +107,7 @@ class _Collector:
         self.seen: dict[int, int] = {}  # pid to start time: a pid may be used again
         self.files: list[logs.LogFile] = []
         self.titles: dict[int, list[str]] = {}
+        self.taken: list[tuple[str, pyspy.Taken]] = []
         self.held: list[int] = []  # descriptors of the logs
         self.no_log = ""
         self.version = ""
@@ -187,6 +188,7 @@ class _Collector:
             reader.join(2 * gpus.TIMEOUT + ras.TIMEOUT + 1)
         except KeyboardInterrupt as error:
             interrupted = error
+        self.keep_stacks()
         folder = self.case.add_snapshot(number, at, [records[pid] for pid in sorted(records)])
         self.add_readings(folder, readings)
         if not self.files:
@@ -281,26 +283,31 @@ class _Collector:
         return any("python" in line for line in proc.read(pid, "maps").splitlines()[:400])
 
     def add_stacks(self, number: int, record: dict[str, Any], *, native: bool) -> None:
-        """Dump a process, add what py-spy wrote, and say in the process's record how it went."""
+        """Dump a process, and say in its record how it went."""
         pid = record["pid"]
         taken = self.pyspy.dump(pid, native=native)
-        for name in ("stderr", "refusal"):
-            if isinstance(taken.record.get(name), str):
-                taken.record[name] = self.redact.log(taken.record[name])
         record["native" if native else "py"] = taken.record
         with self.lock:
+            self.taken.append(
+                (f"snapshot-{number}/{'pyspy-native' if native else 'pyspy'}-{pid}.json", taken)
+            )
+
+    def keep_stacks(self) -> None:
+        """Add the dumps to the case; they are redacted once all were taken, close together in time."""
+        for name, taken in self.taken:
             if taken.record.get("resumed"):
                 self.note(
-                    f"process {pid} stayed stopped when py-spy was killed, and was let run on"
+                    f"process {taken.pid} stayed stopped when py-spy was killed, and was let run on"
                 )
-            if taken.data is not None:
-                name = "pyspy-native" if native else "pyspy"
-                stacks = self.stacks(taken.data)
-                if not stacks:
-                    return
-                self.case.add(f"snapshot-{number}/{name}-{pid}.json", stacks)
-                self.result.stacks += not native
-                self.version = self.version or _version_by_frames(pid, taken.data)
+            for field in ("stderr", "refusal"):
+                if isinstance(taken.record.get(field), str):
+                    taken.record[field] = self.redact.log(taken.record[field])
+            stacks = self.stacks(taken.data) if taken.data is not None else ""
+            if stacks:
+                self.case.add(name, stacks)
+                self.result.stacks += "native" not in name
+                self.version = self.version or _version_by_frames(taken.pid, taken.data or b"")
+        self.taken.clear()
 
     def stacks(self, dump: bytes) -> str:
         """Return a dump's stacks as py-spy writes them; nothing where it is damaged."""
