@@ -139,6 +139,11 @@ LINES: dict[str, tuple[str, str]] = {
     "set -x, --api-k": ("shortflag1", "+ python -m sglang.launch_server --api-k §§ --tp 2"),
     "set -x, bash -c": ("inbash12", "+ bash -c 'exec sglang serve --api-key §§ --tp 2'"),
     "grpc": ("zeusnode", "grpc://§§:5000"),
+    "password glued to a flag": ("gluedpw7", "+ mysql -uroot -p§§ db"),
+    "card in groups": ("4000 1234 5678 9010", "error for §§"),
+    "recovery code": ("1234-5678", "recovery code §§"),
+    "phone in brackets": ("123-4567", "call (555) §§"),
+    "word and number": ("test123", "login with §§"),
     "cloud id": ("ocid1.user.oc1..aaaa", "user §§"),
 }
 PEM = (

@@ -233,6 +233,13 @@ utf8 v0 v1 v100 v2 v3 v4 v4l v_proj w4a16 w4a4 w4a8 w8a16 w8a8 x86 x86_64
 )
 # With a number behind them somebody's name or key: pass123, user42.
 _PERSONAL = frozenset(("pass", "user", "users", "key", "token", "login", "auth", "id", "ids"))
+# What is numbered up to thousands; of any other word a long number may be a part of a password.
+_COUNTED = frozenset(
+    """
+tp pp dp ep cp rank ranks gpu cuda layer layers shard shards expert experts thread stream step iter pid python
+py channel ring port rc post dev
+""".split()  # noqa: SIM905
+)
 _LETTERS = frozenset("aeikmnoqrstvxw")
 _UNITS = frozenset(
     """
@@ -272,7 +279,7 @@ _STAMPS = re.compile(
 )
 _NUMBER = re.compile(
     r"[-+~]?\d{1,9}(?:\.\d{1,18})?(?:e[-+]?\d{1,3})?(?P<unit>[A-Za-z]{0,3})(?:/(?P<per>[A-Za-z]{1,5}))?%?"
-    r"|\d{1,9}/(?:\d{1,9}|[A-Za-z]{1,3})|\d{1,6}-\d{1,6}|0x[0-9a-fA-F]{1,16}"
+    r"|\d{1,9}/(?:\d{1,9}|[A-Za-z]{1,3})|\d{1,3}-\d{1,3}|0x[0-9a-fA-F]{1,16}"
 )
 _VERSION = re.compile(
     r"v?\d{1,4}(?:\.\d{1,4}){1,2}(?:\.?(?:a|b|rc|post|dev)\d{1,9})?(?:\+cu\d{2,4}|\+cpu)?"
@@ -324,8 +331,11 @@ def _is_run(run: str) -> bool:
     if low in MIXED or low in WORDS or low in _LETTERS:
         return True
     parts = _PARTS.findall(run)
-    if parts[-1].isdigit() and len(parts[-1]) <= (3 if len(parts) > 1 else 9):
-        if len(parts) == 2 and parts[0].lower() in _PERSONAL:
+    if parts[-1].isdigit():
+        before = parts[-2].lower() if len(parts) > 1 else ""
+        if len(parts[-1]) > (9 if not before else 5 if before in _COUNTED else 2):
+            return False
+        if len(parts) == 2 and before in _PERSONAL:
             return False
         parts.pop()
     return all(part.lower() in WORDS or part.lower() in MIXED for part in parts)

@@ -64,7 +64,7 @@ _FRAME = re.compile(
 _FUNCTION = re.compile(r"[A-Za-z_<][\w.<>]{0,160}")
 _NATIVE = re.compile(r"[\w<(~][\w:<>(),.*&~ \[\]@+$=|!^/-]{0,600}")
 _ARGUMENTS = re.compile(r"\bserver_args=(?:\w{1,40}\(|\{)")
-_MODEL = re.compile(r"[A-Za-z0-9][\w.+-]{0,96}")
+_MODEL = re.compile(r"(?!(?:\d{1,3}\.){3}\d)[A-Za-z0-9][\w.+-]{0,96}")
 _TITLE = re.compile(
     r"(?:sglang|sgl_diffusion)::[A-Za-z_]{1,40}(?:_?[A-Z]+\d{1,6}|:\d{1,10}|_\d{1,6}){0,8}"
 )
@@ -385,7 +385,7 @@ def known_secrets(variables: dict[str, str], argv: list[str]) -> set[str]:
         value
         for value in found
         if len(value) >= _SHORTEST
-        and not is_harmless(value)
+        and (not is_harmless(value) or (value.isdigit() and len(value) >= _SHORTEST + 2))
         and not TOKEN.match(value)
         and value != LEFT_OUT
     }
@@ -417,6 +417,8 @@ def _whole(words: list[str]) -> list[str]:
 
 def _is_flag(name: str) -> bool:
     """Whether a word looks like a flag, and not like a secret that begins with a dash."""
+    if name[1:2] != "-":
+        return len(name) == 2 or is_harmless(name[1:])  # -pPASSWORD
     return (
         bool(re.fullmatch(r"--?[a-zA-Z][a-z]*(?:[-_.]?[a-z]+\d{0,3}|\d{1,3})*", name))
         and len(name) < 70

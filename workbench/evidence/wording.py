@@ -17,6 +17,7 @@ _IPV6 = re.compile(
 )
 _MAC = re.compile(r"(?:[0-9a-fA-F]{2}[:-]){5,19}[0-9a-fA-F]{2}")
 _CHUNK = re.compile(r"[^\s,;()\[\]{}<>|'\"=`…]+")
+_CARD = re.compile(r"(?<![\w.])\d{4}(?: \d{4}){2,}(?![\w.])")
 # Long lists of numbers may be a prompt's tokens; those of batch sizes and ranks are not.
 _NUMBERS = re.compile(
     r"(?<!bs=)(?<!bs: )(?<!ranks=)(?<!ranks: )\[(?:\s*-?\d{1,9}\s*,){8,}\s*(?:-?\d{1,9}\s*)?\]?"
@@ -50,6 +51,7 @@ class Wording(Names):
         head = raised[0] if raised and len(raised[0]) < 160 else ""
         self._kept = self._left = 0
         shown = _NUMBERS.sub(f"[{DROPPED}]", text[len(head) :])
+        shown = _CARD.sub(DROPPED, shown)
         if "'" in shown or '"' in shown:
             shown = QUOTED.sub(self._quoted, shown)
         shown = self._chunks(shown)

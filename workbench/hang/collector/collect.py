@@ -205,7 +205,7 @@ class _Collector:
         self.seen_secrets |= found
         for one in found:
             self.redact.secret(one)
-        self.case.forbid(found)
+        self.case.forbid(filter(known.is_searched, found))
 
     def look_at_all(
         self,

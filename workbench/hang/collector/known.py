@@ -16,6 +16,11 @@ def secrets_of(pid: int) -> set[str]:
     return {value for value in found if not os.path.exists(value)}
 
 
+def is_searched(value: str) -> bool:
+    """Whether a secret is looked for in what is written: a number may stand there by chance."""
+    return not value.isdigit()
+
+
 def people(pids: tuple[int, ...]) -> set[str]:
     """Return the names of those who run these processes, or who collect."""
     found = set()
