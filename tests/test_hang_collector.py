@@ -370,6 +370,7 @@ def test_bad_arguments_end_in_a_short_message(arguments: dict[str, Any], what: s
 
 def test_errors_of_the_collector_have_three_parts() -> None:
     assert str(CollectError("a", "b", "c")) == "a\n  why:  b\n  next: c"
+    assert "pw" not in str(CollectError("a", "pid 7 (--model-path https://u:pw@h/m?sig=pw)"))
 
 
 Speak = Callable[[socket.socket], None]

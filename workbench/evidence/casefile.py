@@ -48,7 +48,7 @@ seconds since 1970 by the host's clock. Unknown fields and files are kept and ig
         "cpu": {"user": 34.45, "system": 4.65},
         "read_bytes": 0, "written_bytes": 0,
         "lock_files": ["…/lock"], "compilers": ["ninja"], "exit_code": null,
-        "environment": {"NCCL_DEBUG": "INFO"},   by allow-list, redacted
+        "environment": {"NCCL_DEBUG": "INFO"},   by allow-list; redacted, as all texts here are
         "py": {"exit": 0, "seconds": 0.03, "stderr": "", "nonblocking": false},
         "native": {"exit": 0, "seconds": 1.03, "stderr": ""}}]}
 
