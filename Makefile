@@ -9,18 +9,35 @@ READY := $(VENV)/.ready
 PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile
 # The CPU build where the index has one under that name; elsewhere the plain release.
 TORCH := 2.13.0
+install_torch = $(1)/python -c 'import torch' 2>/dev/null || \
+  $(1)/python -m pip install --quiet "torch==$(TORCH)+cpu" || \
+  $(1)/python -m pip install --quiet "torch==$(TORCH)"
+check_python = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+  { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11 ..." >&2; exit 2; }
+
+# The lowest versions that pyproject.toml allows, in an environment of their own. torch stays at TORCH: its
+# older releases are gigabytes for CUDA. Tests of engines, browsers, servers and whole notebooks run in `test`.
+LOWEST := .venv-lowest
+LOWEST_UV := $(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct \
+  --constraint $(LOWEST)/torch.txt
+LOWEST_PYTEST = LOWEST=1 $(LOWEST)/bin/python -m pytest -n auto --maxprocesses 2 --dist loadfile \
+  -m "not engine and not browser"
+LOWEST_IGNORED := browser engines hang_live test_weights_live.py test_incident_server.py \
+  test_incident_hang.py test_hang_notebook.py test_notebooks.py
+# With the extra `replay`, whose transformers raises huggingface-hub; without it the others are really lowest.
+LOWEST_REPLAY := test_packaging.py test_speculation_draft.py test_speculation_fidelity.py \
+  test_speculation_mla.py
+# The steps of `make extra`, in their order.
+EXTRA ?= lowest
 
 help:  ## This list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 10
 
 $(READY): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11 ..." >&2; exit 2; }
+	@$(check_python)
 	$(PYTHON) -m venv $(VENV)
 	$(RUN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(RUN)/python -c 'import torch' 2>/dev/null || \
-	  $(RUN)/python -m pip install --quiet "torch==$(TORCH)+cpu" || \
-	  $(RUN)/python -m pip install --quiet "torch==$(TORCH)"
+	$(call install_torch,$(RUN))
 	$(RUN)/python -m pip install --quiet --constraint constraints.txt --editable '.[lab,http,pandas,cluster,replay]' --group dev
 	@touch $@
 
@@ -31,6 +48,24 @@ demo: $(READY)  ## Run the shipped case and write reports/*.html
 
 test: $(READY) chromium engines  ## Set everything up and run the whole test suite
 	$(RUN)/python -m pytest $(PYTEST_ARGS)
+
+extra:  ## What takes longer and is seldom needed: lowest versions, and what EXTRA names
+	@for step in $(EXTRA); do \
+	  began=$$SECONDS; echo "extra: $$step begins"; \
+	  $(MAKE) --no-print-directory $$step || { echo "extra: $$step failed after $$((SECONDS - began)) s"; exit 1; }; \
+	  echo "extra: $$step took $$((SECONDS - began)) s"; \
+	done
+
+lowest: pyproject.toml  ## Run the tests with the lowest versions that pyproject.toml allows
+	@$(check_python)
+	$(PYTHON) -m venv --clear $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet --upgrade "pip>=25.1" uv
+	$(call install_torch,$(LOWEST)/bin)
+	echo "torch==$(TORCH)" > $(LOWEST)/torch.txt
+	$(LOWEST_UV) --editable '.[lab,http,pandas,cluster]' --group test
+	$(LOWEST_PYTEST) $(LOWEST_IGNORED:%=--ignore=tests/%)
+	$(LOWEST_UV) --editable '.[lab,http,pandas,cluster,replay]' --group test
+	$(LOWEST_PYTEST) $(LOWEST_REPLAY:%=tests/%)
 
 engines: $(READY)  ## Install the real engines that the tests load checkpoints with
 	$(RUN)/python -m tests.engines.environments
@@ -45,10 +80,11 @@ chromium:
 lab: $(READY)  ## Open the notebooks in JupyterLab
 	$(RUN)/jupyter lab notebooks
 
-lint: $(READY)  ## Check style and types
+lint: $(READY)  ## Check style, types and words
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
 	$(RUN)/mypy
+	$(RUN)/python -m tests.words
 
 collector: $(READY)  ## Pack the collector for nodes without the workbench: dist/workbench-collect.pyz
 	$(RUN)/python -m workbench.hang.pack_collector dist/workbench-collect.pyz
@@ -60,6 +96,6 @@ tables: $(READY) engines  ## Rewrite docs/conformance.md from real loaders
 	$(RUN)/python -m tests.engines.tables
 
 clean:  ## Remove what the commands above made
-	rm -rf $(VENV) reports .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(LOWEST) reports .pytest_cache .mypy_cache .ruff_cache
 
-.PHONY: help setup demo test engines chromium lab lint collector bench tables clean
+.PHONY: help setup demo test extra lowest engines chromium lab lint collector bench tables clean

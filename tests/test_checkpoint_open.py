@@ -634,7 +634,7 @@ def test_an_address_keeps_its_secrets(
     assert other.source != checkpoint.source
     assert given(checkpoint.source).endswith(password)
     assert given(other.source).endswith("other")
-    assert "leave out" in failure(f"{address}/else/model.safetensors?token=…").why
+    assert "omit" in failure(f"{address}/else/model.safetensors?token=…").why
 
 
 def test_no_result_tells_the_secrets_of_an_address(
@@ -706,7 +706,7 @@ def test_what_is_no_path(given: Any) -> None:
     assert type(given).__name__ in caught.value.why or given is None
     assert "Hub id" in caught.value.next_step
     assert ".safetensors" in caught.value.next_step
-    with pytest.raises(CheckpointError, match="no checkpoint was given"):
+    with pytest.raises(CheckpointError, match="path of the checkpoint is empty"):
         open_checkpoint(" ")
 
 

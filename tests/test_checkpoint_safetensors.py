@@ -214,7 +214,7 @@ def test_other_files(blob: bytes, text: str, tmp_path: Path) -> None:
             "the shape {} (an object)",
         ),
         ({"a": entry("U8", [1] * 50_000, 0, 2)}, 2, "1…, 1"),
-        ({"a": entry("F" * 1_000_000, [1], 0, 2)}, 2, "known are BF16"),
+        ({"a": entry("F" * 1_000_000, [1], 0, 2)}, 2, "known: BF16"),
         (b'{"a":' + b"9" * 5000 + b"}", 0, "thousands of digits"),
         ({"n" * 60_000: entry("U8", [1], 0, 2)}, 2, "takes 1 bytes"),
     ],
@@ -237,7 +237,7 @@ def test_duplicates_are_named(space: str, tmp_path: Path) -> None:
     error = why(packed(f"{{{one},{space}{one}}}".encode()), tmp_path)
     assert "names 'a' twice" in error.what
     twice = b'{"a":{"dtype":"U8","dtype":"I8","shape":[0],"data_offsets":[0,0]}}'
-    assert "has a field twice" in str(why(packed(twice), tmp_path))
+    assert "has the same field twice" in str(why(packed(twice), tmp_path))
     spelled = f"{{{one},{one.replace('a', chr(92) + 'u0061', 1)}}}".encode()
     assert "names 'a' twice" in str(why(packed(spelled), tmp_path))
     metadata = b'{"__metadata__":{"k":"1"},"__metadata__":{"k":"2"}}'

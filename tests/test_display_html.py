@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from workbench.display import assets, html, page, palette
+from workbench.display.static_html import static
 
 from .display_samples import HOSTILE, Sample, big, group, hostile, incident, payload
 
@@ -35,36 +36,33 @@ class Elements(HTMLParser):
 
 
 @pytest.mark.parametrize("sample", [incident, hostile, big])
-def test_the_preview_is_made_of_what_a_sanitizer_keeps(sample: Any) -> None:
-    found = Elements(html.preview(sample().data))
+def test_the_static_form_is_made_of_what_a_sanitizer_keeps(sample: Any) -> None:
+    found = Elements(static(sample()))
     assert found.tags <= {
-        *("div", "p", "span", "b", "code"),
+        *("div", "p", "span", "b", "i", "code", "br", "ul", "li"),
         *("details", "summary", "table", "tr", "td"),
     }
     assert found.attributes <= {"style", "open"}
 
 
-def test_the_preview_says_what_matters() -> None:
-    text = Elements(html.preview(incident().data)).text
+def test_the_static_form_says_what_matters() -> None:
+    text = Elements(static(incident())).text
     assert text.index("silently drops 10 of 16") < text.index("The whole decoder layer is lost")
     assert "workbench fix drafts/speculators" in text
-    assert "layers.0.self_attn.q_proj.weight → midlayer.self_attn.q_proj.weight" in text
+    assert "layers.0.self_attn.q_proj.weight→ midlayer.self_attn.q_proj.weight" in text
     assert "✗ dropped" in text
-    long = Elements(html.preview(big().data)).text
-    assert "23,039×" in long
-    assert "207,970" not in long  # all groups are shown: nothing is left out
-    cut = Elements(html.preview(incident().data, rows=3)).text
-    assert "… and 20 more rows." in cut
+    assert "likely, not certain" in text
+    assert "23,039×" in Elements(static(big())).text
 
 
 def test_hostile_text_stays_text() -> None:
     sample = hostile()
-    for text in (html.preview(sample.data), page.result_page(sample)):
+    for text in (static(sample), page.result_page(sample)):
         found = Elements(text)
         assert "img" not in found.tags
         assert "onerror" not in found.attributes
         assert "\u202e" not in text
-    assert HOSTILE[:12] in Elements(html.preview(sample.data)).text
+    assert HOSTILE[:12] in Elements(static(sample)).text
 
 
 def test_script_elements_hold_nothing_that_ends_them() -> None:
@@ -98,8 +96,8 @@ def test_every_state_has_its_colour_in_the_style_sheet() -> None:
 
 def test_packing_is_strict_and_reproducible() -> None:
     sample = incident()
-    packed = assets.packed(sample.data)
-    assert packed == assets.packed(incident().data)
+    packed = assets.packed(sample.payload())
+    assert packed == assets.packed(incident().payload())
     data = json.loads(gzip.decompress(packed))
     assert data["style"]["glyphs"]["dropped"] == "✗"
     assert data["style"]["order"][0] == "dropped"
@@ -108,7 +106,7 @@ def test_packing_is_strict_and_reproducible() -> None:
 
 
 def test_a_live_view_carries_its_payload() -> None:
-    data = assets.packed(incident().data)
+    data = assets.packed(incident().payload())
     text = html.live(data, "<p>still</p>")
     found = re.search(r"data-wb-data>([^<]+)</script>", text)
     assert found
@@ -158,25 +156,6 @@ def test_to_html_writes_everything(tmp_path: Any) -> None:
     assert "<title>A &lt;b&gt; title</title>" in text
     assert '<meta name="workbench-verdict" data-state="ok" content="A sample.">' in text
     assert list(tmp_path.iterdir()) == [out]
-
-
-def test_a_preview_may_be_made_of_blocks_and_stays_escaped() -> None:
-    blocks = [
-        {"kind": "heading", "text": HOSTILE},
-        {"kind": "text", "text": HOSTILE},
-        {"kind": "code", "text": f"one\n{HOSTILE}"},
-        {"kind": "image", "png": "aGk=", "alt": HOSTILE},
-        {"kind": "table", "head": ["a", HOSTILE], "rows": [[{"state": "ok", "text": HOSTILE}, 3]]},
-    ]
-    data = incident().data | {"preview": blocks}
-    del data["table"]
-    found = Elements(html.preview(data))
-    assert found.tags <= {
-        *("div", "p", "span", "b", "code", "pre", "img"),
-        *("details", "summary", "table", "tr", "td"),
-    }
-    assert found.attributes <= {"style", "open", "alt", "src"}
-    assert "one\n" in found.text
 
 
 def test_files_of_the_view_keep_their_private_names_to_themselves() -> None:

@@ -5,8 +5,8 @@ import itertools
 
 import pytest
 
+from workbench.core.finding import Experiment, Finding
 from workbench.display import palette, text
-from workbench.result import Experiment, Finding
 
 LONG = "language_model.model.layers.{0...60}.mlp.experts.{0...383}.gate_proj.weight_packed"
 

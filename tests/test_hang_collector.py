@@ -19,16 +19,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import workbench
 from tests import planted
 from tests.planted import no_secret_leaves  # noqa: F401 - a fixture
+from workbench.cli import app
 from workbench.errors import WorkbenchError
 from workbench.evidence.folder import changed_members, open_folder, read_manifest
 from workbench.hang import gpu
 from workbench.hang.attach import attach, collect
 from workbench.hang.collector import collect as collector
-from workbench.hang.collector import gpus, ras
+from workbench.hang.collector import find_pyspy, gpus, ras
 from workbench.hang.collector.servers import CollectError
 from workbench.hang.diagnose import diagnose
 from workbench.hang.pack_collector import members, pack
@@ -170,6 +172,28 @@ def test_the_packed_file_collects_where_nothing_is_installed(server: int, tmp_pa
     frames = {dump.main.frames[0].function for dump in scene.snapshots[0].dumps if dump.main}
     assert "waits_for_the_others" in frames
     assert diagnose(scene).phase == "weights"
+
+
+@needs_root
+def test_the_command_says_what_it_wrote_and_is_ok_only_if_nothing_is_missing(
+    server: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = tmp_path / "case.zip"
+    words = ["collect", "-o", str(case), str(server), "--interval", "0.5"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert f"wrote {case}: 2 snapshots of 3 processes, " in done.stdout
+    assert " stacks by py-spy 0." in done.stdout
+    assert case.stat().st_mode & 0o777 == 0o600
+    with open_folder(case) as folder:
+        manifest = json.loads(folder.read("manifest.json"))
+    assert manifest["py_spy"] in done.stdout
+    # The next one replaces this one; without py-spy it is written, and not ok.
+    monkeypatch.setattr(find_pyspy, "candidates", list)
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 3, done.output
+    assert " 0 stacks" in done.stdout
+    assert "py-spy is not installed here" in done.stderr
 
 
 def test_the_packed_file_without_pyspy_says_so_and_still_collects(

@@ -21,6 +21,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 STOREYS = (
     {"secret_shapes"},
     {"errors"},
+    {"outputs"},
     {"result", "display"},
     {"checkpoint", "evidence"},
     {"engines"},

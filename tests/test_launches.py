@@ -16,17 +16,17 @@ import pytest
 
 import workbench
 from tests import planted
+from workbench.core.finding import Experiment
 from workbench.evidence import launches as store
 from workbench.evidence.launches import Launch
 from workbench.hang.launch_differences import differences
 from workbench.hang.ledger import LaunchLedger, Ledger
 from workbench.hang.ledger_rules import passes_needed
-from workbench.result import Experiment
 
 from .conftest import ROOT
+from .forms import check_forms
 
 HANG = ROOT / "data" / "incident" / "hang"
-GOLDEN = Path(__file__).parent / "golden"
 SERVE = "python -m sglang.launch_server --model-path m --tp-size 8"
 
 
@@ -88,13 +88,8 @@ def test_the_incident_proves_nothing_yet(incident: Ledger) -> None:
     assert "A-B-A" in plan.change
 
 
-def test_the_incident_in_words(incident: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    text = incident.story().to_text(80) + "\n"
-    golden = GOLDEN / "launches-incident.txt"
-    if os.environ.get("UPDATE_GOLDEN"):
-        golden.write_text(text)
-    assert text == golden.read_text()
+def test_the_incident_in_every_form(incident: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_forms(incident.story(), "launches-incident", monkeypatch)
 
 
 def test_a_ledger_is_saved_and_loaded(incident: Ledger, tmp_path: Path) -> None:
@@ -217,7 +212,7 @@ def test_flipping_back_supports_the_change() -> None:
     story = ledger(launch("a", outcome="hung"), *good, launch("c", outcome="hung"))
     assert codes(story) == ["launches.supported"]
     assert story.findings[0].confidence == "likely"
-    assert story.ok is False  # the last launch hangs: it is understood, not mended
+    assert story.ok is False  # the last launch hangs: it is understood, not repaired
     assert ledger(*story.launches, launch("d", "--disable-cuda-graph", "served")).ok is True
 
 
@@ -255,7 +250,7 @@ def test_a_launch_may_be_compared_with_an_earlier_one() -> None:
 def test_an_empty_ledger_says_so(tmp_path: Path) -> None:
     story = Ledger(tmp_path / "none.jsonl").story()
     assert story.ok is None
-    assert "No launch" in story.to_text(80)
+    assert "There are no launches" in story.to_text(80)
     assert story.payload()["launches"] == []
 
 
@@ -320,7 +315,7 @@ def test_damaged_and_foreign_lines_are_passed_over(tmp_path: Path) -> None:
     book.record(SERVE, name="after the torn line")
     story = book.story()
     assert [one.name for one in story.launches] == ["good", "after the torn line"]
-    assert story.notes == ("12 damaged or foreign lines were passed over",)
+    assert story.notes == ("12 damaged or foreign lines were skipped",)
 
 
 def test_a_very_long_ledger_is_told_from_its_end(tmp_path: Path) -> None:
@@ -329,7 +324,7 @@ def test_a_very_long_ledger_is_told_from_its_end(tmp_path: Path) -> None:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     found, notes = store.read(path)
     assert (found[0].name, found[-1].name) == ("7", str(store.MOST_LAUNCHES + 6))
-    assert notes == ("only the last 500 of 507 launches are told",)
+    assert notes == ("only the last 500 of 507 launches are listed",)
 
 
 def test_hostile_texts_are_shown_escaped(tmp_path: Path) -> None:
@@ -399,7 +394,7 @@ def test_a_state_of_a_diagnosis_is_an_outcome(tmp_path: Path) -> None:
 )
 def test_what_is_no_command(command: object, tmp_path: Path) -> None:
     book = Ledger(tmp_path / "launches.jsonl")
-    with pytest.raises(workbench.WorkbenchError, match="is no command") as told:
+    with pytest.raises(workbench.WorkbenchError, match="is not a command") as told:
         book.record(command)  # type: ignore[arg-type]
     assert told.value.why
     assert not book.path.exists()
@@ -407,7 +402,7 @@ def test_what_is_no_command(command: object, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", [None, 3, ""])
 def test_what_is_no_path_of_a_ledger(path: object) -> None:
-    with pytest.raises(workbench.WorkbenchError, match="no path of a ledger"):
+    with pytest.raises(workbench.WorkbenchError, match="not the path of a ledger"):
         Ledger(path)  # type: ignore[arg-type]
 
 

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from workbench.display import assets, html
 from workbench.display.palette import verdict_state
+from workbench.display.static_html import static
 
 if TYPE_CHECKING:
-    from workbench.result import Result
+    from workbench.core.result import Result
 
 _POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src {scripts}; "
@@ -87,5 +88,5 @@ def result_page(result: Result) -> str:
     payload = result.payload()
     data = assets.packed(payload)
     verdict = (verdict_state(payload["verdict"]["ok"]), payload["verdict"]["line"])
-    body = html.live(data, html.preview(payload), verdict=verdict)
+    body = html.live(data, static(result), verdict=verdict)
     return shell(result.title, body, scripts=(html.start_script(data),), verdict=verdict)

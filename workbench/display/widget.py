@@ -9,9 +9,10 @@ import traitlets
 
 from workbench.display import assets, html
 from workbench.display.palette import verdict_state
+from workbench.display.static_html import static
 
 if TYPE_CHECKING:
-    from workbench.result import Result
+    from workbench.core.result import Result
 
 # A saved notebook keeps the data of a view twice where widget state is saved, as base64 both times
 # (4/3), and script and style of all views, 200 KB, as often: together at most 2 MB.
@@ -59,7 +60,7 @@ def mimebundle(
     ok, line = payload["verdict"]["ok"], payload["verdict"]["line"]
     bundle: dict[str, Any] = {
         "text/plain": result.to_text(),
-        "text/html": html.live(data, html.preview(payload), (verdict_state(ok), line)),
+        "text/html": html.live(data, static(result), (verdict_state(ok), line)),
     }
     metadata: dict[str, Any] = {}
     widget = ResultView(payload=data)._repr_mimebundle_(**kwargs)

@@ -30,6 +30,7 @@ seconds since 1970 by the host's clock. Unknown fields and files are kept and ig
      "engine": "sglang", "version": "0.5.14",
      "port_open": false,             null: was not tried
      "node_rank": 0,                 null: unknown
+     "py_spy": "0.4.3",              the version that took the stacks; empty: unknown, or none
      "snapshots": [{"folder": "snapshot-1", "at": 1795977069.3}],
      "logs": [{"file": "logs/server.log", "pids": [2062], "bytes": 20432, "cut": 0}],
      "notes": ["py-spy is not installed here"],

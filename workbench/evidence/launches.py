@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Literal, Self, get_args
 
+from workbench.core.outputs import check_append
 from workbench.errors import WorkbenchError, clean, shorten, shown
 from workbench.evidence.redact import Redactor, fields, known_secrets
 
@@ -108,7 +109,7 @@ class Launch:
             raise ValueError("a launch needs a name")
         outcome = data.get("outcome", "unknown")
         if outcome not in OUTCOMES:
-            raise ValueError(f"no such outcome: {outcome!r:.60}")
+            raise ValueError(f"unknown outcome: {outcome!r:.60}")
         fields: dict[str, Any] = {name: _text(data.get(name)) for name in _TEXTS}
         fields |= {name: _number(data.get(name)) for name in _NUMBERS}
         fields |= {name: _mapping(data.get(name)) for name in _MAPPINGS}
@@ -190,7 +191,7 @@ def _check_command(command: object) -> None:
     else:
         return
     raise WorkbenchError(
-        f"{shown(command)} is no command",
+        f"{shown(command)} is not a command",
         why=why,
         next_step="Give it as it was typed, or as a list of words.",
     )
@@ -218,7 +219,7 @@ def from_folder(folder: str | os.PathLike[str]) -> Launch:
     try:
         data = json.loads(_head(record, MOST_LINE))
         if not isinstance(data, dict):
-            raise ValueError("no record")
+            raise ValueError("not a record")
         versions = _mapping(data.get("versions"))
         launch = Launch.from_dict(
             {key: value for key, value in data.items() if key not in ("started", "ended")}
@@ -266,7 +267,7 @@ def logged_arguments(text: str) -> dict[str, str]:
 def _regular(path: Path) -> None:
     """Refuse a pipe or a device: opening it would wait for ever, or reading it never end."""
     if path.exists() and not path.is_file():
-        why = "it is a folder" if path.is_dir() else "it is a pipe or a device, and no file"
+        why = "it is a folder" if path.is_dir() else "it is a pipe or a device, not a file"
         raise WorkbenchError(
             f"cannot use {shown(str(path))}", why=why, next_step="Give the path of a file."
         )
@@ -301,6 +302,7 @@ def append(path: str | os.PathLike[str], launch: Launch) -> Launch:
     """
     path = Path(path).expanduser()
     _regular(path)
+    check_append(path, "ledger")
     try:
         handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         with os.fdopen(handle, "rb+", buffering=0) as file:
@@ -413,16 +415,16 @@ def read(path: str | os.PathLike[str]) -> tuple[tuple[Launch, ...], tuple[str, .
         try:
             data = json.loads(line) if len(line) <= MOST_LINE else None
             if not isinstance(data, dict) or data.get("format") != FORMAT:
-                raise ValueError("no launch")
+                raise ValueError("not a launch")
             launch = Launch.from_dict(data)
             # An older version left more in a line; what stands for a text is the same in all lines.
             found.append(launch if data.get("redacted") == _REDACTED else _redacted(launch, hide))
         except (ValueError, RecursionError):
             damaged += 1
     if damaged:
-        notes.append(f"{damaged} damaged or foreign lines were passed over")
+        notes.append(f"{damaged} damaged or foreign lines were skipped")
     if len(found) > MOST_LAUNCHES:
-        notes.append(f"only the last {MOST_LAUNCHES} of {len(found):,} launches are told")
+        notes.append(f"only the last {MOST_LAUNCHES} of {len(found):,} launches are listed")
     return tuple(found[-MOST_LAUNCHES:]), tuple(notes)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from workbench.evidence.harmless import PUBLISHERS, is_harmless
 from workbench.evidence.prompts import without_prompts
 from workbench.evidence.pseudonyms import DROPPED, TOKEN
-from workbench.evidence.wording import HOMES, LONG, QUOTED, Wording
+from workbench.evidence.word_filter import HOMES, LONG, QUOTED, WordFilter
 from workbench.secret_shapes import LEFT_OUT, is_secret, is_secret_flag, without_secrets
 
 __all__ = [
@@ -84,7 +84,7 @@ _SIGNED = re.compile(
 _SETTLED = ("None", "True", "False", "true", "false", "")
 
 
-class Redactor(Wording):
+class Redactor(WordFilter):
     """Takes secrets and names out of evidence; one per case."""
 
     # -- variables and arguments -------------------------------------------------------------------

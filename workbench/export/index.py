@@ -10,10 +10,10 @@ import re
 from pathlib import Path
 from urllib.parse import quote
 
+from workbench.core.outputs import writing
 from workbench.display.html import escape
 from workbench.display.page import shell
 from workbench.display.palette import TONES, tone
-from workbench.result import replacing
 
 _TITLE = re.compile(r"<title>(.*?)</title>", re.DOTALL)
 _META = re.compile(r'<meta name="workbench-verdict" data-state="(\w+)" content="([^"]*)">')
@@ -65,7 +65,7 @@ def write_index(folder: str | os.PathLike[str]) -> Path:
     pages = sorted(path for path in folder.glob("*.html") if path.name != out.name)
     items = "".join(_item(read_entry(path)) for path in pages)
     body = f'<ol class="list">{items}</ol>' if items else '<p class="none">No reports yet.</p>'
-    with replacing(out) as file:
+    with writing(out, "page") as file:
         file.write(
             shell("Reports of the workbench", body, style=_STYLE.read_text("utf-8")).encode()
         )

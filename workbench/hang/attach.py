@@ -12,14 +12,14 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
+from workbench.core.outputs import prepared, writing
 from workbench.errors import WorkbenchError, shown
 from workbench.hang.collector import collect as collector
 from workbench.hang.collector.__main__ import own
 from workbench.hang.collector.servers import CollectError
 from workbench.hang.gpu import read_gpus
-from workbench.result import replacing
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -77,7 +77,12 @@ def attach(
 
             source, notes = collect_hosts(client, plan, Path(folder))
         else:
-            found = _collect(Path(folder) / "case.zip", plan)
+            with (
+                _progress(plan),
+                writing(Path(folder) / "case.zip", "case") as file,
+                collector_errors(),
+            ):
+                found = collector.collect(file, plan)
             source, notes = f"pid {found.root}", []
         scene = read_scene(sorted(Path(folder).glob("*.zip")))
     scene = dataclasses.replace(scene, source=source, notes=(*scene.notes, *notes))
@@ -93,29 +98,60 @@ def collect(
     native: bool = False,
     log: str | os.PathLike[str] | None = None,
     salt: str | None = None,
+    force: bool = False,
 ) -> Path:
     """Write what `attach` would look at into one zip, for `workbench.open_evidence` elsewhere.
 
     Parameters
     ----------
     out
-        The zip to write; an older one of that name is replaced.
+        The zip to write; an older case of that name is replaced.
     pid, snapshots, interval, native, log
         As for `attach`.
     salt
         A word that the hosts of one job share, such as the job's id, so that a host has the same
         pseudonym in every host's log.
+    force
+        Whether `out` may replace a file that the workbench did not write.
 
     Raises
     ------
     WorkbenchError
         There is no such server, or `out` cannot be written.
     """
+    collect_case(
+        out, pid, snapshots=snapshots, interval=interval, native=native, log=log, salt=salt,
+        force=force,
+    )  # fmt: skip
+    return Path(out)
+
+
+def collect_case(
+    out: str | os.PathLike[str],
+    pid: int | None = None,
+    *,
+    snapshots: int = 2,
+    interval: float = 30.0,
+    native: bool = False,
+    log: str | os.PathLike[str] | None = None,
+    salt: str | None = None,
+    force: bool = False,
+) -> collector.Collected:
+    """Do what `collect` does, and return what was collected, in figures."""
     _check(pid, snapshots, interval)
+    zipped = prepared(out, "case", examined=(log,), force=force)
     plan = _plan(pid, snapshots, interval, native, log)
     plan.salt = salt
-    _collect(out, plan)
-    return Path(out)
+    with _progress(plan), writing(zipped, "case", mode=0o600) as file, collector_errors():
+        found = collector.collect(file, plan)
+    own(os.path.realpath(zipped))
+    return found
+
+
+def is_whole(found: collector.Collected, snapshots: int) -> bool:
+    """Whether a case holds all that was to be collected: each snapshot, and stacks of each process."""
+    complete = found.snapshots >= snapshots and not found.interrupted
+    return complete and found.stacks > 0 and not found.refused
 
 
 def preview(
@@ -139,7 +175,7 @@ def preview(
     _check(pid, 1, 0)
     plan = _plan(pid, 1, 0.0, native, log)
     plan.salt = salt
-    with _progress(plan), told():
+    with _progress(plan), collector_errors():
         return text(plan)
 
 
@@ -188,21 +224,8 @@ def _plan(
     )
 
 
-def _collect(out: str | os.PathLike[str], plan: collector.Plan) -> collector.Collected:
-    with _progress(plan), private(out) as file, told():
-        return collector.collect(file, plan)
-
-
 @contextlib.contextmanager
-def private(out: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Open a file as `replacing` does that only its owner may read."""
-    with replacing(out, mode=0o600) as file:
-        yield file
-    own(os.path.realpath(Path(out).expanduser()))
-
-
-@contextlib.contextmanager
-def told() -> Iterator[None]:
+def collector_errors() -> Iterator[None]:
     """Turn the collector's error into the workbench's."""
     try:
         yield

@@ -1,4 +1,4 @@
-"""One host's files, told apart by what is in them and read: the parts of which a scene is joined."""
+"""One host's files, distinguished by what is in them and read: the parts that a scene is joined of."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _PID_IN_NAME = re.compile(
 _RANK_IN_NAME = re.compile(r"(?:^|[^a-z])(?:rank|tp)[-_.]?(\d{1,6})(?=\D|$)", re.IGNORECASE)
 _NUMBER = re.compile(r"(\d+)")
 _PROCESS_LINE = re.compile(rb"(?m)^Process \d{1,10}: ")
-# What may lie beside the evidence and is none of it.
+# What may lie next to the evidence and is none of it.
 _NOT_READ = re.compile(
     r"(?:^|/)(?:requests|chunks|prompts)\.jsonl(?:\.gz)?$|\.(?:safetensors|bin|pt|pth|gguf|so|py|pyc|png|jpe?g|md)$"
 )

@@ -71,7 +71,7 @@ def _paths(path: object) -> list[str | os.PathLike[str]]:
         if not isinstance(one, str | os.PathLike) or not os.fspath(one):
             raise WorkbenchError(f"{shown(one)} is no path", next_step=_NEXT)
     if not given:
-        raise WorkbenchError("no path was given", next_step=_NEXT)
+        raise WorkbenchError("a path is missing", next_step=_NEXT)
     return list(given)
 
 

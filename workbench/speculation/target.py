@@ -20,8 +20,8 @@ from workbench.speculation.features import (
 )
 from workbench.speculation.layers import (
     EXTEND_TILE,
+    AttentionContext,
     Numerics,
-    Seen,
     add_norm,
     attend,
     below,
@@ -254,7 +254,7 @@ class LlamaTarget:
 
         def attention(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             cache.append((k, v))
-            return attend(q, Seen(k, v, bias, tiles), None, self.scale, self.numerics)
+            return attend(q, AttentionContext(k, v, bias, tiles), None, self.scale, self.numerics)
 
         positions = torch.arange(tokens.shape[1], device=self.device).expand_as(tokens)
         inputs, final = self.forward(tokens, positions, attention)
@@ -293,7 +293,9 @@ class LlamaTarget:
         def attention(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             keys, values = (put(*pair) for pair in zip(trace.cache[layer], (k, v), strict=True))
             cache.append((keys, values))
-            return attend(q, Seen(keys, values, bias, tiles), None, self.scale, self.numerics)
+            return attend(
+                q, AttentionContext(keys, values, bias, tiles), None, self.scale, self.numerics
+            )
 
         inputs, final = self.forward(tokens.gather(1, slots), slots, attention)
         assert trace.final is not None
@@ -338,7 +340,9 @@ class LlamaTarget:
             ) -> Tensor:  # fmt: skip
                 both = joined([rows_of(trace.cache[layer], at), (k, v)])
                 bias = torch.cat([past, own], -1)
-                return attend(q, Seen(*both, bias, tiles), None, self.scale, self.numerics)
+                return attend(
+                    q, AttentionContext(*both, bias, tiles), None, self.scale, self.numerics
+                )
 
             given = tokens[rows], positions[rows], attention
             if keep is not None:
@@ -375,7 +379,9 @@ class LlamaTarget:
             own[layer].append((k, v))
             pairs = [trace.cache[layer], *own[layer]]
             bias = torch.cat([past, torch.zeros(len(q), 1, len(own[layer]), device=q.device)], -1)
-            return attend(q, Seen(*joined(pairs), bias), None, self.scale, self.numerics)
+            return attend(
+                q, AttentionContext(*joined(pairs), bias), None, self.scale, self.numerics
+            )
 
         while len(found) < new_tokens:
             positions = (trace.lengths + len(found) - 1)[:, None]

@@ -77,7 +77,7 @@ def scan_weights(
     check_sample(sample)
     if not isinstance(device, str):
         raise WorkbenchError(
-            f"device={shown(device)} is no text", next_step='Give device="cpu" or device="cuda".'
+            f"device={shown(device)} is not text", next_step='Give device="cpu" or device="cuda".'
         )
     if isinstance(ckpt, str) and _SERVER.match(ckpt):
         from workbench.weights.live import scan_server
@@ -126,7 +126,7 @@ def _like(
     partly = sum(not measure.digest for measure in measures)
     if partly:
         notes.append(
-            f"{partly:,} weights were not compared with the target: only what is read whole can be"
+            f"{partly:,} weights were not compared with the target: only tensors that are read whole can be"
         )
     kinds = {(one.shape, one.dtype, one.layout) for one in measures if one.digest}
     chosen = [
@@ -147,16 +147,16 @@ def _listed(names: str | Iterable[str]) -> list[str]:
         return [names]
     if not isinstance(names, Iterable) or isinstance(names, bytes):
         raise WorkbenchError(
-            f"names={shown(names)} is neither a text nor several of them", next_step=step
+            f"names={shown(names)} is neither text nor a list of texts", next_step=step
         )
     listed = list(names)
     if not all(isinstance(name, str) for name in listed):
         raise WorkbenchError(
-            f"names={shown(listed)} holds something that is no text", next_step=step
+            f"names={shown(listed)} holds something that is not text", next_step=step
         )
     if not listed:
         raise WorkbenchError(
-            "names is empty: no tensor is asked for", next_step=f"{step} None asks for all."
+            "names is empty: it asks for no tensors", next_step=f"{step} None asks for all."
         )
     return listed
 
@@ -260,7 +260,7 @@ def _result(
             f"a sample: {seen:,} of {count:,} values were read; rows that were not read are not judged"
         )
     if wanted < len(weights):
-        notes.append(f"{wanted:,} of {len(weights):,} weights were asked for")
+        notes.append(f"{wanted:,} of {len(weights):,} weights were requested")
     for group in opened.quantization.groups:
         if group.incomplete_count:
             name, role = group.incomplete[0]

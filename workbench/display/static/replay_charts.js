@@ -1,4 +1,4 @@
-// Beside the rounds: acceptance by position, and over the run.
+// Next to the rounds: acceptance by position, and over the run.
 
 import { h, number } from "./dom.js";
 import { svg } from "./weights_map.js";
@@ -24,7 +24,7 @@ export function positionsOf(payload) {
         h("td", { class: "wb-shares" }, kinds.map(([, at]) => shares[at - 1] !== null && h("span", {}, percent(shares[at - 1])))))))));
 }
 
-/** Mean accepted drafts along the run; a click goes there, a line marks where the player stands. */
+/** Mean accepted drafts along the run; a click goes there, a line marks where the player is. */
 export class Course {
   constructor(payload, goTo) {
     Object.assign(this, { payload, goTo });

@@ -6,8 +6,10 @@ import argparse
 import os
 import sys
 import tempfile
+import zipfile
 
 from workbench import __version__
+from workbench.evidence.casefile import FORMAT, MANIFEST
 from workbench.hang.collector.collect import Collected, Plan, collect
 from workbench.hang.collector.preview import preview
 from workbench.hang.collector.servers import CollectError
@@ -29,9 +31,12 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--interval", type=float, default=30.0, help="seconds between them (30)")
     parser.add_argument("--native", action="store_true", help="native frames, too")
     parser.add_argument("--log", help="the server's log, if it is not found by itself")
-    parser.add_argument("--py-spy", help="the program py-spy, if it is not on the PATH")
+    parser.add_argument("--py-spy", help="the program py-spy, where it is not found automatically")
     parser.add_argument(
         "--salt", help="a word that hosts collected for one case share (their job's id)"
+    )
+    parser.add_argument(
+        "--force", action="store_true", help="replace a file that is not a collected case"
     )
     given = parser.parse_args(words)
     if given.snapshots < 1 or given.interval < 0:
@@ -53,6 +58,7 @@ def main(words: list[str] | None = None) -> int:
         if given.preview:
             print(preview(plan), end="")
             return 0
+        check(given.out, given.force)
         found = write(given.out, plan)
     except (CollectError, OSError) as error:
         print(f"workbench-collect: {error}", file=sys.stderr)
@@ -62,6 +68,25 @@ def main(words: list[str] | None = None) -> int:
     for note in found.notes:
         print(f"  {note}")
     return 0
+
+
+def check(path: str, force: bool = False) -> None:
+    """Refuse a path where something lies that is not a collected case."""
+    what = f"cannot write {path}"
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise CollectError(what, "it is a folder or a device", "Give the path of a file.")
+    if os.path.exists(path) and not force and not _is_case(path):
+        raise CollectError(
+            what, "it exists and is not a collected case", "Choose another path, or give --force."
+        )
+
+
+def _is_case(path: str) -> bool:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return f'"format": "{FORMAT}"'.encode() in archive.read(MANIFEST)[:4096]
+    except (OSError, KeyError, ValueError, RuntimeError, NotImplementedError, zipfile.BadZipFile):
+        return False
 
 
 def write(path: str, plan: Plan) -> Collected:

@@ -37,7 +37,7 @@ class Plan:
     log
         The server's log; by default it is looked for among its open files.
     py_spy
-        The program, if it is not on the PATH.
+        The program, if it is neither next to this Python nor on the PATH.
     read_gpus
         Returns a case's ``gpus.json``, or None and why there is none.
     salt
@@ -63,13 +63,19 @@ class Plan:
 
 @dataclasses.dataclass
 class Collected:
-    """What was collected, in figures."""
+    """What was collected, in figures.
+
+    ``stacks`` counts dumps, ``refused`` those of living processes that failed; ``py_spy`` is the version
+    that was run.
+    """
 
     host: str
     root: int
     snapshots: int = 0
     processes: int = 0
     stacks: int = 0
+    refused: int = 0
+    py_spy: str = ""
     interrupted: bool = False
     notes: list[str] = dataclasses.field(default_factory=list)
 
@@ -107,7 +113,7 @@ class _Collector:
         self.seen: dict[int, int] = {}  # pid to start time: a pid may be used again
         self.files: list[logs.LogFile] = []
         self.titles: dict[int, list[str]] = {}
-        self.taken: list[tuple[str, pyspy.Taken]] = []
+        self.taken: list[tuple[str, pyspy.Taken, bool]] = []
         self.held: list[int] = []  # descriptors of the logs
         self.no_log = ""
         self.version = ""
@@ -134,6 +140,8 @@ class _Collector:
         if self.pyspy.path is None:
             what, remedy = pyspy.ABSENT
             self.note(f"{what}: there are no stacks. {remedy.rstrip('.')}")
+        self.note(self.pyspy.found.warning)
+        self.result.py_spy = self.pyspy.found.version
         for person in known.people(self.roots):
             self.redact.user(person)
         try:
@@ -288,13 +296,12 @@ class _Collector:
         taken = self.pyspy.dump(pid, native=native)
         record["native" if native else "py"] = taken.record
         with self.lock:
-            self.taken.append(
-                (f"snapshot-{number}/{'pyspy-native' if native else 'pyspy'}-{pid}.json", taken)
-            )
+            name = f"snapshot-{number}/{'pyspy-native' if native else 'pyspy'}-{pid}.json"
+            self.taken.append((name, taken, record["status"] != "Z"))
 
     def keep_stacks(self) -> None:
         """Add the dumps to the case; they are redacted once all were taken, close together in time."""
-        for name, taken in self.taken:
+        for name, taken, alive in self.taken:
             if taken.record.get("resumed"):
                 self.note(
                     f"process {taken.pid} stayed stopped when py-spy was killed, and was let run on"
@@ -307,6 +314,8 @@ class _Collector:
                 self.case.add(name, stacks)
                 self.result.stacks += "native" not in name
                 self.version = self.version or _version_by_frames(taken.pid, taken.data or b"")
+            elif taken.data is None and "native" not in name and alive:
+                self.result.refused += 1
         self.taken.clear()
 
     def stacks(self, dump: bytes) -> str:
@@ -362,6 +371,7 @@ class _Collector:
         self.case.manifest.update(
             version=self.version,
             port_open=port_open(self.roots[0], self.argv),
+            py_spy=self.result.py_spy,
             notes=[self.redact.text(note) for note in self.result.notes],
         )
         self.case.close()
