@@ -21,6 +21,7 @@ from workbench.core.outputs import prepared, writing
 from workbench.display.bars import bar as progress_bar
 from workbench.errors import WorkbenchError, shown
 from workbench.hang.collector import collect as collector
+from workbench.hang.collector.__main__ import own
 from workbench.hang.collector.servers import CollectError
 from workbench.hang.gpu import read_gpus
 
@@ -149,13 +150,40 @@ def collect_case(
     plan = _plan(pid, snapshots, interval, native, log)
     plan.salt = salt
     with _progress(plan), writing(zipped, "case", mode=0o600) as file, collector_errors():
-        return collector.collect(file, plan)
+        found = collector.collect(file, plan)
+    own(os.path.realpath(zipped))
+    return found
 
 
 def is_whole(found: collector.Collected, snapshots: int) -> bool:
     """Whether a case holds all that was to be collected: each snapshot, and stacks of each process."""
     complete = found.snapshots >= snapshots and not found.interrupted
     return complete and found.stacks > 0 and not found.refused
+
+
+def preview(
+    pid: int | None = None,
+    *,
+    native: bool = False,
+    log: str | os.PathLike[str] | None = None,
+    salt: str | None = None,
+) -> str:
+    """Return as text what `collect` would write, without writing anything.
+
+    One snapshot is taken into memory: py-spy pauses each process once.
+
+    Raises
+    ------
+    WorkbenchError
+        There is no such server.
+    """
+    from workbench.hang.collector.preview import preview as text
+
+    _check(pid, 1, 0)
+    plan = _plan(pid, 1, 0.0, native, log)
+    plan.salt = salt
+    with _progress(plan), collector_errors():
+        return text(plan)
 
 
 def _check(pid: object, snapshots: object, interval: object) -> None:

@@ -14,7 +14,6 @@ from workbench.engines.flags import arguments_of
 from workbench.errors import WorkbenchError, clean, shorten
 from workbench.evidence.casefile import MANIFEST
 from workbench.evidence.folder import Folder, Manifest, changed_members
-from workbench.evidence.redact import Redactor
 from workbench.hang.read_flight import (
     is_flight_json,
     is_flight_pickle,
@@ -89,7 +88,6 @@ class _Reader:
         self.host = host
         self.moments: dict[str, Moment] = {}
         self.frames: Frames = {}
-        self.redactor = Redactor("evidence")
         self.flight_bytes = 0
         self.unknown: list[str] = []
 
@@ -248,10 +246,10 @@ class _Reader:
         if isinstance(version, str):
             self.host.version = clean(version[:60])
         words = [word[:2000] for word in value["command"][:400] if isinstance(word, str)]
-        self.host.command = command_arguments(self.redactor.arguments(words), self.host.version)
+        self.host.command = command_arguments(words, self.host.version)
         if isinstance(environment, dict):
             texts = {n: t for n, t in list(environment.items())[:2000] if isinstance(t, str)}
-            self.host.environment.update(self.redactor.environment(texts))
+            self.host.environment.update(texts)
 
 
 def read_host(
