@@ -1,4 +1,4 @@
-"""`make mutants SAMPLE=200 SEED=7`: flip conditions of the judging modules, and print those nobody notices."""
+"""`make mutants SAMPLE=200 SEED=7`: flip conditions that judge, and print those that no test notices."""
 
 from __future__ import annotations
 
@@ -59,9 +59,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--sample", type=int, default=200, help="how many conditions; 0 for all")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
-    parser.add_argument("--only", default="", help="part of a module's name: weights/, hang/rules.py")
+    parser.add_argument(
+        "--only", default="", help="part of a module's name: weights/, hang/rules.py"
+    )
     parser.add_argument("--list", action="store_true", help="print the sample and end")
-    parser.add_argument("--verbose", action="store_true", help="print the killed ones too, and by what")
+    parser.add_argument(
+        "--verbose", action="store_true", help="print the killed ones too, and by what"
+    )
     return parser.parse_args()
 
 
@@ -72,6 +76,7 @@ def _listed(module: Module) -> list[Mutant]:
 def _sample(mutants: Sequence[Mutant], most: int, seed: int) -> list[Mutant]:
     if not most or most >= len(mutants):
         return list(mutants)
+
     # By what each is, not by its place in the list: a new condition elsewhere changes few of the others.
     def draw(mutant: Mutant) -> bytes:
         return hashlib.sha256(repr((seed, *mutant.key, mutant.change)).encode()).digest()
@@ -85,7 +90,6 @@ def _equivalent(mutants: Iterable[Mutant]) -> set[tuple[str, str, str, str]]:
     listed = tomllib.loads(EQUIVALENT.read_text()).get("equivalent", [])
     keys = {(e["module"], e["function"], e["before"], e["after"]) for e in listed}
     return keys & {m.key for m in mutants}
-
 
 
 def _traced(needed: Sequence[Module], copies: Sequence[Path]) -> Reach:
@@ -118,7 +122,7 @@ def _traced(needed: Sequence[Module], copies: Sequence[Path]) -> Reach:
 def _kept(file: str) -> Path:
     """Return where the trace of a test file is kept: by all sources that it may run."""
     digest = hashlib.sha256(sys.version.encode())
-    sources = [p for p in (ROOT / "workbench").rglob("*.py")]
+    sources = list((ROOT / "workbench").rglob("*.py"))
     sources += [p for p in (ROOT / "tests").rglob("*.py") if not p.name.startswith("test_")]
     for path in [*sorted(p for p in sources if p.parent != Path(__file__).parent), ROOT / file]:
         digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
@@ -146,7 +150,12 @@ def _pytest(arguments: list[str], plugins: list[object]) -> int:
 
 
 def _flipped(
-    sample: Sequence[Mutant], needed: Sequence[Module], reach: Reach, copies: Sequence[Path], *, verbose: bool
+    sample: Sequence[Mutant],
+    needed: Sequence[Module],
+    reach: Reach,
+    copies: Sequence[Path],
+    *,
+    verbose: bool,
 ) -> list[Mutant]:
     """Put each mutant into a copy and run its tests; return those that no test noticed."""
     by_name = {module.name: module for module in needed}
@@ -208,7 +217,9 @@ def _report(sample: Sequence[Mutant], survivors: Sequence[Mutant], seconds: floa
     alive = Counter(m.decides for m in survivors)
     print()
     for kind in (*DECIDING, "words"):
-        print(f"{kind:>10}: {count[kind] - alive[kind]} of {count[kind]} killed, {alive[kind]} survive")
+        print(
+            f"{kind:>10}: {count[kind] - alive[kind]} of {count[kind]} killed, {alive[kind]} survive"
+        )
     print(
         f"{len(sample) - len(survivors)} of {len(sample)} killed, {len(survivors)} survive, "
         f"in {seconds:.0f} s."

@@ -1,14 +1,15 @@
-"""The conditions of a module, and what each becomes: comparisons, boolean operators, thresholds, words, releases."""
+"""The conditions of a module, and what each becomes: comparisons, and/or, thresholds, words, releases."""
 
 from __future__ import annotations
 
 import ast
 import copy
 import dataclasses
+import itertools
 import re
 from collections.abc import Iterator
 
-from .table import NO_JUDGES, SCALES, SENTENCES
+from .table import DECIDING_TEXTS, NO_JUDGES, SCALES, SENTENCES
 
 _RELEASE = re.compile(r"(\d+\.\d+(?:\.\d+)?)((?:\.?(?:rc|post|dev|a|b)\d+)?)")
 _EDGE = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt}
@@ -112,7 +113,11 @@ def _changes(node: ast.AST, place: _Place) -> list[ast.expr]:
         return [*_joined(node)]
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         return [node.operand]
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("any", "all"):
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("any", "all")
+    ):
         other = "all" if node.func.id == "any" else "any"
         return [ast.Call(ast.Name(other, ast.Load()), node.args, node.keywords)]
     if isinstance(node, ast.Constant):
@@ -151,7 +156,7 @@ def _is_bare_test(node: ast.expr, place: _Place) -> bool:
 
 def _is_annotation(node: ast.AST, place: _Place) -> bool:
     chain = (*place.parents, node)
-    for parent, child in zip(chain, chain[1:], strict=False):
+    for parent, child in itertools.pairwise(chain):
         if isinstance(parent, ast.AnnAssign | ast.arg) and child is parent.annotation:
             return True
         if isinstance(parent, ast.FunctionDef) and child is parent.returns:
@@ -193,13 +198,18 @@ def _releases(text: str) -> Iterator[str]:
 def _is_option(place: _Place) -> bool:
     """Whether a boolean is an option of the library or of a dataclass: ``strict=True``, ``frozen=True``."""
     parent = place.parents[-1]
-    return isinstance(parent, ast.keyword) and parent.arg in ("strict", "frozen", "slots", "reverse")
+    return isinstance(parent, ast.keyword) and parent.arg in (
+        "strict",
+        "frozen",
+        "slots",
+        "reverse",
+    )
 
 
 def _is_threshold(value: float, place: _Place) -> bool:
     if place.of(ast.Subscript, ast.FormattedValue):
         return False
-    if place.of(ast.Compare) or isinstance(value, float) and not value.is_integer():
+    if place.of(ast.Compare) or (isinstance(value, float) and not value.is_integer()):
         return True
     if place.of(ast.FunctionDef, ast.Lambda):
         return False
@@ -240,7 +250,10 @@ def _shown(node: ast.AST, new: ast.expr, place: _Place) -> tuple[str, str]:
     whole = node
     for parent in reversed(place.parents):
         if isinstance(parent, ast.stmt | ast.comprehension | ast.arguments):
-            if isinstance(parent, ast.Assign | ast.AnnAssign | ast.Return) and len(ast.unparse(parent)) < 160:
+            if (
+                isinstance(parent, ast.Assign | ast.AnnAssign | ast.Return)
+                and len(ast.unparse(parent)) < 160
+            ):
                 whole = parent
             break
         if len(ast.unparse(parent)) > 110 or isinstance(parent, ast.Dict):
@@ -249,7 +262,9 @@ def _shown(node: ast.AST, new: ast.expr, place: _Place) -> tuple[str, str]:
     before = ast.unparse(whole)
     if whole is node:
         return before, ast.unparse(ast.fix_missing_locations(new))
-    chain = [p for p in place.parents if p is whole or whole in place.parents[: place.parents.index(p)]]
+    chain = [
+        p for p in place.parents if p is whole or whole in place.parents[: place.parents.index(p)]
+    ]
     changed: ast.AST = new
     child: ast.AST = node
     for parent in reversed(chain):
@@ -278,31 +293,28 @@ def _is_default(node: ast.AST, place: _Place) -> bool:
 
 
 def _assigned(top: ast.AST | None) -> str:
-    targets = top.targets if isinstance(top, ast.Assign) else [top.target] if isinstance(top, ast.AnnAssign) else []
-    names = [n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)]
-    return " ".join(names)
+    targets: list[ast.expr] = []
+    if isinstance(top, ast.Assign):
+        targets = top.targets
+    elif isinstance(top, ast.AnnAssign):
+        targets = [top.target]
+    return " ".join(n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name))
 
 
 def _decides(module: str, node: ast.AST, place: _Place) -> str:
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return "confidence" if node.value in SCALES[0] + SCALES[1] else "release"
-    functions = place.of(ast.FunctionDef)
     if any(isinstance(p, ast.keyword) and p.arg in SENTENCES for p in place.parents):
         return "words"
+    functions = place.of(ast.FunctionDef)
     if functions:
-        inner = functions[-1]
-        returns = ast.unparse(inner.returns) if inner.returns else ""  # type: ignore[attr-defined]
-        if inner.name in NO_JUDGES.get(module, ()):  # type: ignore[attr-defined]
-            return "words"
+        inner: ast.FunctionDef = functions[-1]  # type: ignore[assignment]
+        returns = ast.unparse(inner.returns) if inner.returns else ""
         if "Confidence" in returns:
             return "confidence"
-        if returns == "str" and not _is_method_of_evidence(place):
+        # Whether there is a reason is asked of properties: ``doubtful``, ``unlike``.
+        asked = place.of(ast.ClassDef) and not inner.name.startswith("__")
+        tells = returns == "str" and not asked and inner.name not in DECIDING_TEXTS.get(module, ())
+        if tells or inner.name in NO_JUDGES.get(module, ()):
             return "words"
     return "verdict"
-
-
-def _is_method_of_evidence(place: _Place) -> bool:
-    """Whether a text is asked for by whether there is one: properties such as ``doubtful`` decide."""
-    scopes = place.of(ast.ClassDef)
-    functions = place.of(ast.FunctionDef)
-    return bool(scopes) and not functions[-1].name.startswith("__")  # type: ignore[attr-defined]

@@ -1,8 +1,9 @@
-"""Runs of pytest in forked processes: torch and pytest are imported once, the workbench in each, from a copy."""
+"""Runs of pytest in forks: torch and pytest are imported once, the workbench in each, from a copy."""
 
 from __future__ import annotations
 
 import dataclasses
+import gc
 import importlib
 import os
 import pickle
@@ -25,7 +26,7 @@ LEFT_OUT = frozenset({".git", ".venv", "reports", "build", "dist", "mutants"})
 
 
 def warm() -> None:
-    """Import what is heavy, with one thread each: forked processes inherit no threads."""
+    """Import what is heavy, with one thread: a fork inherits no others, and need not copy what is there."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     for name in HEAVY:
         try:
@@ -35,6 +36,7 @@ def warm() -> None:
     import torch
 
     torch.set_num_threads(1)
+    gc.freeze()
 
 
 def copy_of(root: Path, place: Path) -> Path:

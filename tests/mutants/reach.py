@@ -60,7 +60,11 @@ class Reach:
             return any(line in reached for line in mutant.lines[2])
         if not mutant.name:  # the default of a field
             return bool(reached)
-        uses = {path: numbers for name in mutant.name.split() for path, numbers in self.uses[name].items()}
+        uses = {
+            path: numbers
+            for name in mutant.name.split()
+            for path, numbers in self.uses[name].items()
+        }
         if not uses or any(0 in numbers for numbers in uses.values()):
             return bool(reached)
         return any(numbers & self.lines[test].get(path, set()) for path, numbers in uses.items())

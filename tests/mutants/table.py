@@ -1,4 +1,4 @@
-"""Which modules judge, which tests mirror them, and what their words are: the one place to keep up to date."""
+"""Which modules judge, which tests mirror them, and their words: the one place to keep up to date."""
 
 from __future__ import annotations
 
@@ -64,8 +64,20 @@ SENTENCES = frozenset(
     {"title", "detail", "next_step", "summary", "sentence", "text", "reason", "why", "said", "place",
      "evidence", "cause", "unknown", "evidence_for", "evidence_against", "missing", "power_text"}
 )  # fmt: skip
-# Functions that choose words, or read and write files, though they return more than a text.
+# Functions that choose words, or their order, though they return more than a text.
 NO_JUDGES: dict[str, tuple[str, ...]] = {}
+# Functions that return a text on which a verdict rests: "" for none, or a kind.
+DECIDING_TEXTS: dict[str, tuple[str, ...]] = {
+    "engines/contracts_dtypes.py": ("_kind",),
+    "engines/contracts_launch.py": ("architecture", "config_form"),
+    "engines/contracts_layers.py": ("_first_with", "_target_kind"),
+    "engines/registry.py": ("_class_of",),
+    "hang/launch_differences.py": ("_no_effect",),
+    "hang/rules.py": ("_injected",),
+    "hang/waits.py": ("_folded", "folded", "plain_name"),
+    "speculation/static_checks.py": ("_fact_of", "_fact_of_key"),
+    "weights/families.py": ("known_scale",),
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -81,13 +93,14 @@ class Module:
         return self.path.removeprefix("workbench/")
 
 
-def modules(root: Path = ROOT) -> list[Module]:
+def modules() -> list[Module]:
     """Return the judging modules that there are; a row of the table that names none is an error."""
     found = []
     for pattern, tests in MODULES.items():
-        paths = sorted((root / "workbench").glob(pattern))
+        paths = sorted((ROOT / "workbench").glob(pattern))
         if not paths:
             raise FileNotFoundError(f"tests/mutants/table.py: no workbench/{pattern}")
-        mirrored = sorted({p.relative_to(root).as_posix() for t in tests for p in (root / "tests").glob(t)})
-        found += [Module(p.relative_to(root).as_posix(), tuple(mirrored)) for p in paths]
+        files = {p for test in tests for p in (ROOT / "tests").glob(test)}
+        mirrored = tuple(sorted(p.relative_to(ROOT).as_posix() for p in files))
+        found += [Module(p.relative_to(ROOT).as_posix(), mirrored) for p in paths]
     return found
