@@ -9,7 +9,7 @@ import itertools
 import re
 from collections.abc import Iterator
 
-from .table import DECIDING_TEXTS, NO_JUDGES, SCALES, SENTENCES
+from .table import ARGUMENTS, DECIDING_TEXTS, NAMES, NO_JUDGES, SCALES
 
 _RELEASE = re.compile(r"(\d+\.\d+(?:\.\d+)?)((?:\.?(?:rc|post|dev|a|b)\d+)?)")
 _EDGE = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt}
@@ -304,7 +304,7 @@ def _assigned(top: ast.AST | None) -> str:
 def _decides(module: str, node: ast.AST, place: _Place) -> str:
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return "confidence" if node.value in SCALES[0] + SCALES[1] else "release"
-    if any(isinstance(p, ast.keyword) and p.arg in SENTENCES for p in place.parents):
+    if any(_is_sentence(parent) for parent in place.parents):
         return "words"
     functions = place.of(ast.FunctionDef)
     if functions:
@@ -318,3 +318,11 @@ def _decides(module: str, node: ast.AST, place: _Place) -> str:
         if tells or inner.name in NO_JUDGES.get(module, ()):
             return "words"
     return "verdict"
+
+
+def _is_sentence(parent: ast.AST) -> bool:
+    """Whether what is below becomes a part of a sentence: an argument or a name for one."""
+    if isinstance(parent, ast.Assign | ast.AugAssign):
+        targets = parent.targets if isinstance(parent, ast.Assign) else [parent.target]
+        return all(isinstance(t, ast.Name) and t.id in NAMES for t in targets)
+    return isinstance(parent, ast.keyword) and parent.arg in ARGUMENTS

@@ -59,13 +59,29 @@ SCALES = (
     ("certain", "likely", "possible", "unknown"),
     ("error", "warning", "note"),
 )
-# What becomes of a sentence decides nothing: conditions in these arguments are listed as "words".
-SENTENCES = frozenset(
+# What becomes of a sentence decides nothing: conditions in these arguments, or in what is assigned to these
+# names, are listed as "words".
+ARGUMENTS = frozenset(
     {"title", "detail", "next_step", "summary", "sentence", "text", "reason", "why", "said", "place",
      "evidence", "cause", "unknown", "evidence_for", "evidence_against", "missing", "power_text"}
 )  # fmt: skip
-# Functions that choose words, or their order, though they return more than a text.
-NO_JUDGES: dict[str, tuple[str, ...]] = {}
+NAMES = frozenset(
+    {"title", "detail", "text", "said", "evidence", "how", "what", "who", "verb", "undone", "vain", "some",
+     "theirs"}
+)  # fmt: skip
+# Functions that choose words, lines or their order, though they return more than a text.
+NO_JUDGES: dict[str, tuple[str, ...]] = {
+    "engines/contracts_launch.py": ("_eagle3_keys", "_lost"),
+    "engines/contracts_subject.py": ("who", "place"),
+    "hang/diagnose.py": ("_permuted", "_words", "_times", "_silent"),
+    "hang/evidence.py": ("_standing", "_devices", "_log", "_further", "notes", "speaking_for"),
+    "hang/phases.py": ("_spans", "_closed"),
+    "keys/verdict.py": ("_first", "_warned"),
+    "speculation/judging.py": ("between",),
+    "weights/findings.py": ("_siblings",),
+    "weights/seen.py": ("lines", "names_of", "corroboration", "power_of"),
+    "weights/verdict_compare.py": ("_lines",),
+}
 # Functions that return a text on which a verdict rests: "" for none, or a kind.
 DECIDING_TEXTS: dict[str, tuple[str, ...]] = {
     "engines/contracts_dtypes.py": ("_kind",),
