@@ -142,6 +142,8 @@ CASES: list[tuple[Rules, dict[str, Any], dict[str, Any], str]] = [
     (LOOSE, LLAMA, {"num_key_value_heads": 1}, "ok"),
     (LOOSE, LLAMA, {"num_key_value_heads": -1}, "unknown"),
     (LOOSE, DEEP, {"num_key_value_heads": 0}, "unknown"),
+    (LOOSE, LLAMA, {"num_key_value_heads": False}, "unknown"),
+    (LOOSE, LLAMA, {"num_attention_heads": True}, "unknown"),
     (LOOSE, LLAMA, {"max_position_embeddings": 0}, "ok"),
     (LOOSE, LLAMA, {"max_position_embeddings": -1}, "refused"),
     (LOOSE, DEEP, {"max_position_embeddings": -1}, "unknown"),

@@ -473,3 +473,35 @@ def test_a_draft_with_its_own_classes_is_no_base_model() -> None:
         {"fc.weight": np.zeros((H, H), np.float32)},
     )
     assert run(plain, cls="LlamaForCausalLM") == {}
+
+
+def test_a_config_without_sizes_is_not_measured() -> None:
+    assert "fc-width" not in run(draft(t2d=KEPT, hidden_size=...))
+    assert "target-hidden-size" not in run(draft(t2d=KEPT, hidden_size=...), target=target())
+    assert "target-vocabulary" not in run(draft(t2d=KEPT, vocab_size=...), target=target())
+    # True is no number.
+    assert "draft-vocab-size-unset" in run(draft(t2d=KEPT, draft_vocab_size=True))
+
+
+def test_the_norm_of_older_drafts_is_sglangs_only() -> None:
+    code = "norm-not-applied"
+    assert code in run(normed("aux_norm_low.weight"))
+    assert code not in run(normed("aux_norm_low.weight", use_aux_norm=True))
+    assert code in run(normed("aux_norm_low.weight", use_aux_norm=True), "sglang==0.5.11")
+    assert "norm-missing" in run(normed("", use_aux_norm=True))
+    assert code not in run(normed("aux_norm_low.weight"), "vllm==0.32.0", VLLM)
+    assert "norm-missing" not in run(normed("", use_aux_norm=True), "vllm==0.32.0", VLLM)
+
+
+def test_what_reaches_beyond_the_vocabulary_is_no_list_of_its_ids() -> None:
+    inside, beyond = np.arange(D) + V - D, np.arange(D) + V - D + 1  # up to 255, and to 256
+    assert "d2t-absolute" in run(draft(d2t=inside))
+    assert "d2t-absolute" not in run(draft(d2t=beyond))
+    assert "d2t-out-of-range" in run(draft(d2t=beyond))
+
+
+def test_the_last_release_before_a_norm_is_that_and_not_the_next() -> None:
+    """Between two releases that were read nobody knows: no accusation, no all-clear by the flag either."""
+    flagged = normed("input_norm.weight", norm_before_fc=True)
+    for version, accused in (("0.17.1", True), ("0.17.2", False), ("0.18.1", False)):
+        assert ("norm-not-applied" in run(flagged, f"vllm=={version}", VLLM)) is accused

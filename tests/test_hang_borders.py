@@ -48,6 +48,12 @@ BATCH = (
     "gen throughput (token/s): 100.0, #queue-req: 0"
 )
 EXCEPTION = "TP1| Scheduler hit an exception: Traceback (most recent call last):"
+GATE = [
+    "0 server_args=ServerArgs(model_path='target')",
+    "5 TP0| Gated launch waiting for activation. rank=0",
+    "5 TP1| Gated launch waiting for activation. rank=1",
+]
+OPENED = [f"9 TP{rank}| Gated launch activated. elapsed=4.00 s" for rank in (0, 1)]
 PARENT = Process(900, "node0", "parent", "sglang", state="S", started=400.0)
 
 
@@ -334,6 +340,15 @@ JUDGED: dict[str, tuple[Callable[[], Scene], str, str, tuple[int, ...]]] = {
     "a detokenizer has ended": (lambda: ready(IDLE, extra=helper("Z")), "crashed", "RH", ()),
     "a detokenizer sleeps": (lambda: ready(IDLE, extra=helper("S")), "idle", "R15", ()),
     "a gated launch waits": (lambda: scene([R(GATED)] * 2), "slow", "RG", ()),
+    "a gated launch waits, by its log alone": (
+        lambda: scene([R(refusal="ptrace")] * 2, log=GATE), "slow", "RG", ()),
+    "a gated launch was activated": (
+        lambda: scene([R(refusal="ptrace")] * 2, log=[*GATE, *OPENED]), "hung", "R1", ()),
+    "a gated launch has come to its capture": (
+        lambda: capturing([R(WAITS), R(FORWARD), R(WAITS)], log=[*started(3, "decode"), *GATE]),
+        "hung", "R6", (1,)),
+    "a gated launch has lost a rank": (
+        lambda: scene([R(refusal="ptrace"), R(state="Z")], log=GATE), "dead_rank", "R0", ()),
     # Without stacks only a start-up in which all sleep is a hang.
     "all sleep amid the start-up, unseen": (
         lambda: scene([R(refusal="ptrace")] * 4, log=started(4, "weights")), "hung", "R1", ()),

@@ -258,3 +258,22 @@ def test_without_a_version_all_ranges_have_to_agree(tmp_path: Path) -> None:
     some = diff(changed(read, norm_output=True), "sglang:LlamaForCausalLMEagle3")
     assert {one.ok for one in some.versions} == {True, False}
     assert some.ok is None
+
+
+@pytest.mark.parametrize("text", ["engine==1.0", "pytorch==2.6", "sglangx==0.5.11", "", "==0.5.11"])
+def test_what_is_no_engine(text: str) -> None:
+    with pytest.raises(EngineError, match="no engine is called"):
+        registry.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "version", "model_class"),
+    [
+        ("sglang", "sglang", "", ""),
+        ("SGLang==0.5.11", "sglang", "0.5.11", ""),
+        ("tensorrt_llm", "tensorrt-llm", "", ""),
+        ("vllm==0.32.0:Eagle3LlamaForCausalLM", "vllm", "0.32.0", "Eagle3LlamaForCausalLM"),
+    ],
+)
+def test_what_is_an_engine(text: str, name: str, version: str, model_class: str) -> None:
+    assert registry.parse(text) == registry.Engine(name, version, model_class)
