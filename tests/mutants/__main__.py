@@ -227,7 +227,7 @@ def _report(sample: Sequence[Mutant], survivors: Sequence[Mutant], seconds: floa
         )
     print(
         f"{len(sample) - len(survivors)} of {len(sample)} killed, {len(survivors)} survive, "
-        f"in {seconds:.0f} s."
+        f"in {seconds:.0f} s ({os.times().children_user + os.times().children_system:.0f} s of CPU)."
     )
     return int(any(m.decides in DECIDING for m in survivors))
 
