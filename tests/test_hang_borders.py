@@ -11,6 +11,7 @@ import pytest
 from workbench.hang.diagnose import diagnose
 from workbench.hang.records import Process, Scene
 
+from .hang_cases import CASES
 from .hang_cases.build import (
     CAPTURE,
     IDLE_0,
@@ -48,6 +49,7 @@ BATCH = (
     "gen throughput (token/s): 100.0, #queue-req: 0"
 )
 EXCEPTION = "TP1| Scheduler hit an exception: Traceback (most recent call last):"
+JOINS = f"ncclCommInitRank {MINE}"
 GATE = [
     "0 server_args=ServerArgs(model_path='target')",
     "5 TP0| Gated launch waiting for activation. rank=0",
@@ -320,6 +322,10 @@ JUDGED: dict[str, tuple[Callable[[], Scene], str, str, tuple[int, ...]]] = {
         "hung", "R4", (2,)),
     "joining, and one computes": (
         lambda: scene([R(JOINING), R(JOINING), R(FORWARD)], gpu=(100.0, 0, 100)), "hung", "R4", (2,)),
+    "joining outside of any phase that is known": (
+        lambda: scene([R(JOINS), R(JOINS), R(MEETS)], gpu=(100.0, 0, 100)), "hung", "R4", ()),
+    "the same with weights": (
+        lambda: scene([R(JOINS), R(JOINS), R(MEETS)], gpu=(4096.0, 0, 100)), "hung", "R17", (2,)),
     # Stopped.
     "one is stopped, all wait for it": (
         lambda: capturing([R(FORWARD, state="T"), R(WAITS), R(WAITS)]), "hung", "RT", (0,)),
@@ -448,3 +454,30 @@ def test_a_rank_behind_a_thread_is_judged_by_that_thread() -> None:
     assert alone.odd_ranks == (2,)
     two = R(QUEUED, other_threads=(worker, dataclasses.replace(worker, name="second")))
     assert diagnose(capturing([R(WAITS), R(WAITS), two, R(WAITS)])).odd_ranks == ()
+
+
+# One rank of each computes at one line in both looks: only its CPU time says that it does not get on.
+BY_CPU_TIME = (
+    "incident-with-stacks", "incident-with-stacks-in-capture", "H4-overlap-thread", "R3-holder-inside",
+    "R4-one-late", "R5-stuck-loader", "R6-forward", "R6-0.5.11", "R6-prefill", "R6-build", "R7-allocator",
+    "R13-hook", "R14-draft", "R17-plain-job", "R18-single", "storage-gives-nothing", "trap-own-test-switch",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BY_CPU_TIME)
+def test_without_cpu_time_a_computation_is_no_hang(name: str) -> None:
+    (case,) = (case for case in CASES if case.name == name)
+    seen = diagnose(case.scene)
+    shots = tuple(
+        dataclasses.replace(
+            shot,
+            processes=tuple(
+                dataclasses.replace(one, cpu_seconds=None, read_bytes=None)
+                for one in shot.processes
+            ),
+        )
+        for shot in case.scene.snapshots
+    )
+    blind = diagnose(dataclasses.replace(case.scene, snapshots=shots))
+    assert seen.state == "hung"
+    assert (blind.state, blind.odd_ranks, blind.confidence) == ("cannot_tell", (), "unknown")

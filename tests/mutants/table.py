@@ -86,7 +86,7 @@ NO_JUDGES: dict[str, tuple[str, ...]] = {
 DECIDING_TEXTS: dict[str, tuple[str, ...]] = {
     "engines/contracts_dtypes.py": ("_kind",),
     "engines/contracts_launch.py": ("architecture", "config_form"),
-    "engines/contracts_layers.py": ("_first_with", "_target_kind"),
+    "engines/contracts_layers.py": ("_target_kind",),
     "engines/registry.py": ("_class_of",),
     "hang/launch_differences.py": ("_no_effect",),
     "hang/rules.py": ("_injected",),
