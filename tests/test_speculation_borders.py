@@ -21,10 +21,24 @@ from workbench.speculation.lifts import Reference, clear
 from workbench.speculation.measuring import Measured
 from workbench.speculation.observed import Launch
 from workbench.speculation.result import Agreement
-from workbench.speculation.static_checks import Hint, sufficient
+from workbench.speculation.static_checks import Hint, check, sufficient
 from workbench.speculation.tally import Logged, Tally
 from workbench.speculation.texts import Texts
 
+from .speculation_faults.faults import (
+    NEW,
+    NEWEST,
+    OLD,
+    Change,
+    absolute,
+    listed,
+    renamed,
+    said,
+)
+from .speculation_faults.faults import (
+    lost as without,
+)
+from .test_speculation_ablate import trial_of
 from .test_speculation_causes import HEALTHY, PLAIN, hint, switch
 from .test_speculation_result import ERROR, UNDONE
 
@@ -436,6 +450,68 @@ def test_what_alone_explains_that_nothing_is_accepted() -> None:
     assert sufficient([dataclasses.replace(hint("fc", confidence="likely"), whole=True)]) == ()
     harmless = Finding("key-dropped", "error", "a name", changes_output=False)
     assert sufficient([Hint("fc", harmless, whole=True)]) == ()
+
+
+# -- what is known without a replay -----------------------------------------------------------------
+
+CERTAIN = "error certain"
+PARTS = ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", "self_attn.o_proj")
+
+
+def middle(*parts: str) -> list[Change]:
+    """Write some of the layer's ten tensors under the name that an older release reads."""
+    return [renamed(f"layers.0.{part}", f"midlayer.{part}") for part in parts]
+
+
+HINTS: dict[str, tuple[list[Change], str, str, list[str]]] = {
+    "a healthy draft": ([], NEW, "EAGLE3", []),
+    "as the trainer means it": ([], "", "EAGLE3", []),
+    "a layer that is dropped": ([], OLD, "EAGLE3", [f"decoder layer key-dropped {CERTAIN} whole"]),
+    "seven keys of the layer are dropped": (
+        middle(*PARTS[:3]), OLD, "EAGLE3", [f"decoder layer key-dropped {CERTAIN} whole"]),
+    "six keys of the layer are dropped": (
+        middle(*PARTS), OLD, "EAGLE3", [f"decoder layer key-dropped {CERTAIN} part"]),
+    "launched as EAGLE": ([], NEW, "EAGLE", [f"launch launched-as-eagle {CERTAIN} whole"]),
+    "no head": (
+        [without("lm_head.weight")], NEW, "EAGLE3",
+        [f"lm_head tensor-absent {CERTAIN} part", f"lm_head lm-head-missing {CERTAIN} part"]),
+    "no head, as the trainer means it": (
+        [without("lm_head.weight")], "", "EAGLE3", [f"lm_head tensor-absent {CERTAIN} part"]),
+    "no fc": ([without("fc.weight")], NEW, "EAGLE3", [f"fc tensor-absent {CERTAIN} part"]),
+    "no last norm": ([without("norm.weight")], NEW, "EAGLE3", [f"last norm norm-absent {CERTAIN} part"]),
+    "no norm of the layer": (
+        [without("layers.0.hidden_norm.weight")], NEW, "EAGLE3",
+        [f"decoder layer norm-absent {CERTAIN} part"]),
+    "no d2t": ([without("d2t")], NEW, "EAGLE3", [f"draft vocabulary d2t-missing {CERTAIN} part"]),
+    "ids in d2t": ([absolute], NEW, "EAGLE3", [f"draft vocabulary d2t-absolute {CERTAIN} part"]),
+    "the default layers written down": (
+        [listed(2, 6, 9)], NEW, "EAGLE3", ["auxiliary layers aux-layer-shift warning possible part"]),
+    "a norm without its tensor": (
+        [said(fc_norm=True)], NEW, "EAGLE3", [f"fc_norm norm-missing {CERTAIN} part"] * 2),
+    "another norm without its tensor": (
+        [said(norm_before_fc=True)], NEWEST, "EAGLE3",
+        [f"norm_before_fc norm-missing {CERTAIN} part"] * 2),
+    "other rotary positions": (
+        [said(rope_parameters={"rope_theta": 50.0, "rope_type": "default"})], NEW, "EAGLE3",
+        ["rotary positions rope-differs note possible part"]),
+    "a flag that is not read": (
+        [said(norm_before_residual=True)], NEW, "EAGLE3",
+        [f"norm_before_residual norm-before-residual-not-read {CERTAIN} part"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HINTS)
+def test_what_is_known_without_a_replay(name: str, tmp_path: Path) -> None:
+    changes, engine, algorithm, wanted = HINTS[name]
+    trial = trial_of(tmp_path, *changes, engine=engine, algorithm=algorithm)
+    found = [
+        f"{h.fact} {h.finding.code} {h.finding.severity} {h.finding.confidence} "
+        f"{'whole' if h.whole else 'part'}"
+        for h in check(trial)
+    ]
+    assert found == wanted
+    assert all(h.finding.changes_output for h in check(trial))
+    assert all(h.sure == (h.finding.confidence == "certain") for h in check(trial))
 
 
 # -- what is expected -------------------------------------------------------------------------------
