@@ -159,6 +159,9 @@ SURE: dict[str, tuple[Callable[[], Scene], str, str]] = {
         lambda: idle_after(f"900 {EXCEPTION}", None), "idle", "certain"),
     "serving, and the stacks move": (
         lambda: ready([R(BATCHING, then=SAMPLING, cpu=0.9)] * 4), "serving", "certain"),
+    "serving, and one stack moves": (
+        lambda: ready([R(BATCHING, then=SAMPLING, cpu=0.9), *[R(SAMPLING, cpu=0.9)] * 3]),
+        "serving", "certain"),
     "serving, and CPU time alone moves": (
         lambda: ready([R(SAMPLING, cpu=0.9)] * 4), "serving", "likely"),
     "serving, and the log has batches": (
@@ -271,6 +274,8 @@ JUDGED: dict[str, tuple[Callable[[], Scene], str, str, tuple[int, ...]]] = {
         lambda: capturing([R(LOCKED, locks=("/c/a.lock",)), R(WAITS), R(WAITS)]), "hung", "R3", (0,)),
     "one computes while a waiting rank holds a lock": (
         lambda: capturing([R(FORWARD), R(WAITS, locks=("/c/a.lock",)), R(WAITS)]), "hung", "R6", (0,)),
+    "a lock whose caller is not seen": (
+        lambda: capturing([R("BaseFileLock.acquire"), R(WAITS), R(WAITS)]), "hung", "R3", (0,)),
     "all want the lock": (lambda: capturing([R(LOCKED)] * 3), "hung", "R3", ()),
     "one of three is in another collective": (
         lambda: capturing([R(REDUCES), R(WAITS), R(WAITS)]), "hung", "R6", (0,)),

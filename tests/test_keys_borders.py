@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -12,8 +13,11 @@ import pytest
 import workbench
 from workbench.checkpoint.config import Config
 from workbench.engines import registry
+from workbench.engines.outcome import LoadOutcome
 from workbench.errors import EngineError
 from workbench.keys.records import KeyDiff
+from workbench.keys.verdict import judge
+from workbench.result import Finding
 
 from .test_keydiff import altered
 
@@ -106,6 +110,35 @@ def test_a_certain_warning_that_changes_nothing_leaves_it_right(tmp_path: Path) 
         ("t2d-size", "warning", "certain")
     }
     assert found.ok is True
+
+
+FINDINGS: list[tuple[str, str, bool, bool | None]] = [
+    ("error", "certain", True, False),
+    ("error", "likely", True, None),
+    ("error", "possible", True, None),
+    ("error", "unknown", True, None),
+    ("error", "certain", False, True),
+    ("warning", "certain", True, None),
+    ("warning", "possible", True, None),
+    ("warning", "certain", False, True),
+    ("note", "certain", True, True),
+    ("note", "certain", False, True),
+]
+
+
+@pytest.mark.parametrize(("severity", "confidence", "changes", "ok"), FINDINGS)
+def test_what_a_finding_does_to_the_verdict(
+    severity: Any, confidence: Any, changes: bool, ok: bool | None
+) -> None:
+    outcome = LoadOutcome("sglang", "0.5.14", "X", "profile_verified", "loads", (), ())
+    one = Finding("x", severity, "x", confidence=confidence, changes_output=changes)
+    harmless = Finding("y", "note", "y")
+    assert judge(outcome, (one, harmless), True, "") is ok
+    assert judge(outcome, (harmless, one), True, "") is ok
+    assert judge(outcome, (one,), False, "") is None
+    assert judge(outcome, (one,), True, "an activation that is not known") is None
+    assert judge(dataclasses.replace(outcome, outcome="raises"), (one,), True, "") is False
+    assert judge(dataclasses.replace(outcome, outcome="raises"), (one,), False, "") is None
 
 
 # -- keys and parameters ----------------------------------------------------------------------

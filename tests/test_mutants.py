@@ -87,6 +87,8 @@ def test_each_mutant_is_another_module_that_runs() -> None:
         ("z > LIMIT and (not lost)", "z > LIMIT", "verdict"),
         ("z > LIMIT and (not lost)", "z > LIMIT and lost", "verdict"),
         ("return True", "return False", "verdict"),
+        ("return True", "return None", "verdict"),
+        ("return None if z > 4.5 else False", "return True if z > 4.5 else False", "verdict"),
         ("return None if z > 4.5 else False", "return None if z > 3.0 else False", "verdict"),
         ("LIMIT = 6.5", "LIMIT = 9.75", "verdict"),
         ("'likely'", "'possible'", "confidence"),

@@ -170,8 +170,10 @@ def _is_annotation(node: ast.AST, place: _Place) -> bool:
 
 def _constants(node: ast.Constant, place: _Place) -> list[object]:
     value = node.value
-    if isinstance(value, bool):
-        return [] if _is_option(place) else [not value]
+    if value is None or isinstance(value, bool):
+        if _is_ok(place):
+            return [other for other in (True, False, None) if other is not value]
+        return [] if value is None or _is_option(place) else [not value]
     if isinstance(value, str):
         for scale in SCALES:
             if value in scale:
@@ -204,6 +206,25 @@ def _is_option(place: _Place) -> bool:
         "slots",
         "reverse",
     )
+
+
+def _is_ok(place: _Place) -> bool:
+    """Whether a value is a verdict's: returned where True, False and None are three answers, or ``ok``."""
+    inner = place.parents[-1]
+    if isinstance(inner, ast.Compare):
+        return False
+    for parent in reversed(place.parents):
+        if isinstance(parent, ast.Call | ast.Lambda | ast.Subscript):
+            return False
+        if isinstance(parent, ast.Assign | ast.AnnAssign):
+            targets = parent.targets if isinstance(parent, ast.Assign) else [parent.target]
+            return all(isinstance(t, ast.Name) and t.id == "ok" for t in targets)
+        if isinstance(parent, ast.keyword):
+            return parent.arg == "ok"
+        if isinstance(parent, ast.Return):
+            function: ast.FunctionDef = place.of(ast.FunctionDef)[-1]  # type: ignore[assignment]
+            return function.returns is not None and "bool | None" in ast.unparse(function.returns)
+    return False
 
 
 def _is_threshold(value: float, place: _Place) -> bool:
