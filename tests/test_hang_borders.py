@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from workbench.hang import waits
 from workbench.hang.diagnose import diagnose
-from workbench.hang.records import Process, Scene
+from workbench.hang.look import Look
+from workbench.hang.records import Frame, Process, Scene
 
 from .hang_cases import CASES
 from .hang_cases.build import (
@@ -486,3 +488,79 @@ def test_without_cpu_time_a_computation_is_no_hang(name: str) -> None:
     blind = diagnose(dataclasses.replace(case.scene, snapshots=shots))
     assert seen.state == "hung"
     assert (blind.state, blind.odd_ranks, blind.confidence) == ("cannot_tell", (), "unknown")
+
+
+# -- what is left open, and what would overturn a verdict -----------------------------------------
+
+
+def open_of(given: Scene) -> str:
+    return " / ".join(diagnose(given).unknowns)
+
+
+def test_what_was_not_seen_is_named() -> None:
+    whole = open_of(capturing(ONE_BEHIND))
+    assert "what TP" not in whole
+    assert "NCCL or the network" in whole
+    assert "reading" not in whole
+    unseen = open_of(capturing([R(WAITS), R(refusal="ptrace"), R(WAITS)]))
+    assert "what TP1 does" in unseen
+    assert "ptrace" in unseen
+    assert "no reading" in open_of(capturing(ONE_BEHIND, gpu=None))
+    assert "NCCL" not in open_of(ready(IDLE))
+    away = capturing([R(WAITS), R(FORWARD)], arguments={"tp-size": "4", "nnodes": "2"})
+    assert "were not collected" in open_of(away)
+    assert diagnose(away).not_collected == (2, 3)
+    assert diagnose(away).missing_ranks == ()
+
+
+def test_a_log_alone_brackets_its_phase() -> None:
+    alone = open_of(log_only("pool"))
+    assert "lies between" in alone
+    assert "no line of a capture" in alone
+    assert "no line of a capture" not in open_of(log_only("captured"))
+    off = dataclasses.replace(
+        log_only("pool"), arguments={"tp-size": "2", "cuda-graph-backend-decode": "disabled"}
+    )
+    assert "no line of a capture" not in open_of(off)
+    assert "lies between" not in open_of(capturing(ONE_BEHIND))
+    assert "lies between" not in open_of(log_only("ready"))
+
+
+def test_what_would_overturn_each_verdict() -> None:
+    def overturns(given: Scene) -> tuple[str, ...]:
+        return diagnose(given).overturns
+
+    assert len(overturns(capturing(ONE_BEHIND))) == 2
+    assert "TP2" in overturns(capturing(ONE_BEHIND))[1]
+    assert len(overturns(capturing([R(WAITS)] * 3))) == 1
+    assert "works" not in overturns(ready(IDLE))[0]
+    assert len(overturns(ready(IDLE))) == 1
+    slow = capturing([R(WAITS), R(FORWARD, then=QUEUED), R(WAITS)])
+    assert "later snapshot" in overturns(slow)[0]
+    assert len(overturns(capturing([R(WAITS), R(absent=True), R(WAITS)]))) == 1
+    assert overturns(capturing([R(WAITS), R(state="Z"), R(WAITS)])) == ()
+    assert overturns(log_only("decode")) == ()
+
+
+def test_what_only_wraps_a_wait() -> None:
+    native = "/usr/lib/libc.so.6"
+    for function, file, module, wraps in (
+        ("decorate_context", "/x/torch/utils/_contextlib.py", "", True),
+        ("wrapper", "<string>", "", True),
+        ("forward", "/x/model.py", "", False),
+        ("poll", "/x/selectors.py", "", False),
+        ("poll", "<string>", "", False),
+        ("poll", "", native, True),
+        ("poll", "socket.c", native, True),
+        ("wrapper", "", native, False),
+        ("decorate_context", "/x/a.py", native, True),
+        ("poll", "/x/a.py", native, False),
+    ):
+        assert waits.is_wrapper(Frame(function, file, 1, module)) is wraps, (function, file, module)
+
+
+def test_nobody_is_not_frozen() -> None:
+    assert not Look((), 0, True, snapshots=2).frozen
+    assert Look((), 0, True, snapshots=2).complete
+    assert not Look((), 1, True, snapshots=2).complete
+    assert not Look((), 0, True, unnamed=1).complete

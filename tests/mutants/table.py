@@ -9,8 +9,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 KEYS = ("test_key*.py", "test_contracts*.py", "test_engines_*.py", "test_config_checks*.py",
         "test_registry*.py", "test_rename.py")  # fmt: skip
-# The ones that start servers or read /proc are left out, and the 2,360 of test_hang_metamorphic: of a sample none
-# of them noticed what these do not.
+# The ones that start servers or read /proc are left out, and the 2,360 tests of test_hang_metamorphic: of a
+# sample none of them noticed what these do not.
 HANG = ("test_hang_rules*.py", "test_hang_cases.py", "test_hang_waits.py", "test_hang_phases.py",
         "test_hang_borders*.py", "test_hang_other_times.py", "test_hang_tree.py")  # fmt: skip
 LEDGER = ("test_launches*.py",)
