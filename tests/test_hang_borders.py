@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from workbench.hang import waits
+from workbench.hang import phases, waits
 from workbench.hang.diagnose import diagnose
 from workbench.hang.look import Look
 from workbench.hang.records import Frame, Process, Scene
@@ -557,6 +557,73 @@ def test_what_only_wraps_a_wait() -> None:
         ("poll", "/x/a.py", native, False),
     ):
         assert waits.is_wrapper(Frame(function, file, 1, module)) is wraps, (function, file, module)
+
+
+def with_draft(upto: str, **more: Any) -> Scene:
+    """Return a log in which each rank loads a second model's weights."""
+    lines = started(2, upto)
+    at = next((n for n, line in enumerate(lines) if "Memory pool" in line), len(lines))
+    second = [f"30 TP{rank}| Load weight begin. avail mem=66 GB" for rank in (0, 1)]
+    given = log_only(upto, 2)
+    return dataclasses.replace(given, logs=(written([*lines[:at], *second, *lines[at:]]),), **more)
+
+
+@pytest.mark.parametrize(
+    ("upto", "phase", "drafting"),
+    [
+        ("dist", "weights", "weights"),
+        ("weights_begin", "weights", "weights"),
+        ("weights", "load_barrier", "weights"),
+        ("pool", "warmup", "kv_pool"),
+        ("decode", "graph_decode", "graph_decode"),
+        ("captured", "init_done", "graph_draft"),
+        ("ready", "ready", "ready"),
+    ],
+)
+def test_the_phase_of_a_log_is_that_behind_its_last_line(
+    upto: str, phase: str, drafting: str
+) -> None:
+    assert diagnose(log_only(upto)).phase == phase
+    assert diagnose(with_draft(upto)).phase == drafting
+    speculating = {"tp-size": "2", "speculative-algorithm": "EAGLE3"}
+    assert diagnose(dataclasses.replace(log_only(upto), arguments=speculating)).phase == drafting
+
+
+def test_the_rank_furthest_behind_is_the_phase() -> None:
+    for upto, phase in (("weights_begin", "weights"), ("pool", "warmup")):
+        lines = [
+            line for line in started(2, "decode") if "TP0|" in line or line in started(2, upto)
+        ]
+        given = dataclasses.replace(log_only("decode"), logs=(written(lines),))
+        assert diagnose(given).phase == phase
+
+
+def test_numbers_of_ranks_are_credible() -> None:
+    def number(
+        prefix: str, replicas: bool = False, ranks: int | None = None, **sizes: str
+    ) -> int | None:
+        given = {name.replace("_", "-"): value for name, value in sizes.items()}
+        return phases.numbered(prefix, given, replicas=replicas, ranks=ranks)
+
+    assert [number(f"TP{n}", tp_size="70000") for n in (3, 65535, 65536)] == [3, 65535, None]
+    assert [number("PP1 TP0", tp_size=n) for n in ("8", "0", "x", "1000000")] == [8, 1, 1, 1]
+    assert number("PP1 TP0", tp_size="60000") == 60000
+    assert number("DP1 TP0", replicas=True, tp_size="4") == 4
+    assert [number("", ranks=n) for n in (1, 2, None)] == [0, None, None]
+
+
+def test_what_only_cpu_time_says_is_doubted() -> None:
+    def against(*ranks: R) -> tuple[str, ...]:
+        got = diagnose(capturing([R(WAITS), *ranks, R(WAITS)]))
+        assert got.state == "slow"
+        return got.findings[0].evidence_against
+
+    assert len(against(R(FORWARD, cpu=1.0))) == 1
+    assert len(against(R(FORWARD, cpu=1.0, io=9e5))) == 1
+    assert against(R(FORWARD, cpu=1.0, io=1.1e6)) == ()
+    assert against(R(FORWARD, cpu=1.0, compilers=("nvcc",))) == ()
+    assert against(R(FORWARD, then=QUEUED, cpu=1.0)) == ()
+    assert against(R(FORWARD, cpu=1.0), R(FORWARD, then=QUEUED)) == ()
 
 
 def test_nobody_is_not_frozen() -> None:
