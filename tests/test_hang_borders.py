@@ -562,8 +562,8 @@ def test_what_only_wraps_a_wait() -> None:
 def with_draft(upto: str, **more: Any) -> Scene:
     """Return a log in which each rank loads a second model's weights."""
     lines = started(2, upto)
-    at = next((n for n, line in enumerate(lines) if "Memory pool" in line), len(lines))
-    second = [f"30 TP{rank}| Load weight begin. avail mem=66 GB" for rank in (0, 1)]
+    at = next((n for n, line in enumerate(lines) if "Load weight end" in line), len(lines))
+    second = [f"22 TP{rank}| Load weight begin. avail mem=66 GB" for rank in (0, 1)]
     given = log_only(upto, 2)
     return dataclasses.replace(given, logs=(written([*lines[:at], *second, *lines[at:]]),), **more)
 
@@ -571,9 +571,8 @@ def with_draft(upto: str, **more: Any) -> Scene:
 @pytest.mark.parametrize(
     ("upto", "phase", "drafting"),
     [
-        ("dist", "weights", "weights"),
         ("weights_begin", "weights", "weights"),
-        ("weights", "load_barrier", "weights"),
+        ("weights", "load_barrier", "load_barrier"),
         ("pool", "warmup", "kv_pool"),
         ("decode", "graph_decode", "graph_decode"),
         ("captured", "init_done", "graph_draft"),
