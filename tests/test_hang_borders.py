@@ -597,6 +597,15 @@ def test_the_rank_furthest_behind_is_the_phase() -> None:
         assert diagnose(given).phase == phase
 
 
+def test_lines_of_the_first_rank_alone_tell_a_phase_too() -> None:
+    lines = [
+        "0 server_args=ServerArgs(model_path='target')",
+        "50 TP0| max_total_num_tokens=16384, x=1",
+    ]
+    given = dataclasses.replace(log_only("dist"), logs=(written(lines),))
+    assert diagnose(given).phase == "init_done"
+
+
 def test_numbers_of_ranks_are_credible() -> None:
     def number(
         prefix: str, replicas: bool = False, ranks: int | None = None, **sizes: str
