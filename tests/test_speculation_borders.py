@@ -154,6 +154,24 @@ def test_a_replay_that_parts_from_the_engine_clears_nothing() -> None:
     assert judge_replay(unknown).findings == ()
 
 
+def test_a_cause_that_is_proved_is_one_though_the_replay_parts() -> None:
+    low = {"expected": Expected(4.0)} | WRONG
+    assert judge_replay(both(0.8, **low)).ok is False
+    assert judge_replay(both(0.8, expected=Expected(4.0))).ok is None
+
+
+def test_what_is_asked_for_next() -> None:
+    assert "Counts alone" in judge_replay(seen(2.199)).summary
+    assert "Counts alone" not in judge_replay(both(0.95, expected=Expected(4.0))).summary
+    known = {"static": (ERROR,)}
+    assert "Counts alone" in judge_replay(seen(2.199, **known)).summary
+    said = judge_replay(both(0.95, expected=Expected(4.0), **known)).summary
+    assert "Counts alone" not in said
+    assert "Known to be wrong" in said
+    assert "Known to be wrong" in judge_replay(seen(2.3, **known)).summary
+    assert "Known to be wrong" not in judge_replay(seen(2.3)).summary
+
+
 def test_an_expectation_of_every_place_is_held_against_a_faithful_replay_only() -> None:
     places = Expected(2.5, counted="places")
     assert judge_replay(both(0.95, expected=places, alike=2.5)).ok is True

@@ -192,10 +192,44 @@ def test_what_could_not_have_been_seen_is_told() -> None:
     assert "256 of 512 columns)" in power(dataclasses.replace(seen, columns=256), measure, False)[1]
     assert power(dataclasses.replace(seen, rows=0), measure, False) == (None, "")
     assert visible_change(8, 8) == 1.0
-    assert visible_change(1024, 1024) == pytest.approx(1024**-0.5 * (1 + 4.9 / 1024 ** (1 / 3)))
     plain, rounded = power(seen, measure, True), power(seen, a_measure("b", dtype="F8_E4M3"), True)
     assert plain[0] == pytest.approx(0.0447, abs=1e-4)
     assert rounded[0] == pytest.approx(0.2828, abs=1e-4)
+
+
+def test_a_change_of_the_size_that_is_said_is_seen_and_a_smaller_one_is_not() -> None:
+    shape = (96, 96)
+    unit = (shape[0] * shape[1]) ** -0.25
+
+    def share(size: float) -> float:
+        drawn = (planted(shape, size * visible_change(*shape) / unit, seed) for seed in range(60))
+        return sum(evidence(spectrum(values), False).verdict == "trained" for values in drawn) / 60
+
+    assert share(1.0) >= 0.9
+    assert share(0.84) <= 0.6
+
+
+def test_a_few_values_far_out_are_taken_out_one_scale_at_a_time() -> None:
+    def edge(count: int) -> float:
+        values = normal((96, 96), 1.0, np.random.default_rng(0))
+        values.flat[:count] = [1000.0 ** (k + 1) for k in range(count)]
+        return spectrum(values).edge
+
+    assert abs(edge(0)) < 4
+    assert abs(edge(7)) < 4
+    assert edge(8) > 6.5
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_row_at_the_mean_makes_no_nonsense() -> None:
+    values = np.ones((12, 16), np.float32)
+    for row in range(1, 12):
+        steps = np.roll(np.arange(1, 9, dtype=np.float32) / 8, row)
+        values[row, ::2] += steps
+        values[row, 1::2] -= steps
+    assert values.mean() == 1.0
+    for matrix in (values, np.ascontiguousarray(values.T)):
+        assert all(np.isfinite(dataclasses.astuple(spectrum(matrix))))
 
 
 # -- laws ---------------------------------------------------------------------------------------
@@ -246,6 +280,7 @@ def test_rounding_moves_the_kurtosis_so_far(dtype: str, layout: str, slack: floa
     ("ks", "error", "kurtosis", "family", "fits"),
     [
         ((2.1, 30.0, 12.0), 0.0, 0.0, "normal", True),
+        ((2.2, 30.0, 12.0), 0.0, 0.0, "normal", False),
         ((2.3, 30.0, 12.0), 0.0, 0.0, "normal", False),
         ((2.3, 30.0, 12.0), 0.001, 0.0, "normal", True),
         ((2.8, 30.0, 12.0), 0.001, 0.0, "normal", False),
@@ -551,6 +586,12 @@ COMPARED: list[tuple[tuple[Change, ...], bool, bool | None, dict[str, str]]] = [
 def test_what_a_change_does_to_the_comparison(at: int) -> None:
     rows, own, ok, wanted = COMPARED[at]
     assert compared(*rows, own=own) == (ok, wanted)
+
+
+def test_equal_values_under_two_names_are_a_note() -> None:
+    ok, _, findings = conclude(Changes([change("changed", 0.5)]), (("a.weight", "b.weight"),))
+    assert ok is True
+    assert [(f.code, f.severity) for f in findings] == [("weights.same_values", "note")]
 
 
 def test_errors_of_a_comparison_change_the_output() -> None:

@@ -147,7 +147,7 @@ def _joined(node: ast.BoolOp) -> Iterator[ast.expr]:
 def _is_bare_test(node: ast.expr, place: _Place) -> bool:
     """Whether an expression is a condition by its place alone: ``if found:``, ``a if found else b``."""
     parent = place.parents[-1] if place.parents else None
-    if isinstance(node, ast.Constant):
+    if isinstance(node, ast.Constant) or ast.unparse(node) == "TYPE_CHECKING":
         return False
     if isinstance(parent, ast.If | ast.While | ast.IfExp):
         return node is parent.test
