@@ -147,7 +147,10 @@ def differences(first: Launch, second: Launch) -> Differences:
     one_log = bool(first.command) != bool(second.command)  # a log does not tell the environment
     mixed = one_log and not by_log
     typed = _typed(first.command, first.version) | _typed(second.command, second.version)
-    upgraded = bool(first.version and second.version and first.version != second.version)
+    # Where a version is not known, its defaults are not either.
+    unknown = bool(first.version) != bool(second.version) and not by_log
+    both = bool(first.version and second.version)
+    upgraded = unknown or (both and first.version != second.version)
     changed, harmless, unsure, defaults = [], [], [], 0
     for kind, name in sorted(left.keys() | right.keys()):
         before, after = left.get((kind, name), ""), right.get((kind, name), "")
