@@ -481,6 +481,10 @@ def middle(*parts: str) -> list[Change]:
     return [renamed(f"layers.0.{part}", f"midlayer.{part}") for part in parts]
 
 
+def scaled_embedding(tensors: Any, config: Any) -> None:
+    tensors["embed_tokens.weight"] = tensors["embed_tokens.weight"] * 2
+
+
 HINTS: dict[str, tuple[list[Change], str, str, list[str]]] = {
     "a healthy draft": ([], NEW, "EAGLE3", []),
     "as the trainer means it": ([], "", "EAGLE3", []),
@@ -512,6 +516,8 @@ HINTS: dict[str, tuple[list[Change], str, str, list[str]]] = {
     "other rotary positions": (
         [said(rope_parameters={"rope_theta": 50.0, "rope_type": "default"})], NEW, "EAGLE3",
         ["rotary positions rope-differs note possible part"]),
+    "an embedding of its own": (
+        [scaled_embedding], NEW, "EAGLE3", ["embedding embedding-differs note possible part"]),
     "a flag that is not read": (
         [said(norm_before_residual=True)], NEW, "EAGLE3",
         [f"norm_before_residual norm-before-residual-not-read {CERTAIN} part"]),
@@ -570,6 +576,21 @@ def test_the_last_metrics_of_a_file_count(tmp_path: Path) -> None:
     lines = [{"full_acc_0": 0.3}, {"loss": 1.0}, {"full_acc_0": 0.6}, {"loss": 0.5}]
     (tmp_path / "m.jsonl").write_text("\n".join(map(json.dumps, lines)))
     assert Expected.of_training(tmp_path / "m.jsonl", 1).per_position == (0.6,)
+
+
+def test_long_files_of_metrics_are_read(tmp_path: Path) -> None:
+    lines = [json.dumps({"loss": 1.0, "note": "x" * 1000})] * 300
+    (tmp_path / "m.jsonl").write_text("\n".join([*lines, json.dumps({"full_acc_0": 0.6})]))
+    assert Expected.of_training(tmp_path / "m.jsonl", 1).per_position == (0.6,)
+
+
+def test_where_nothing_was_lost_nothing_is_restored() -> None:
+    lift = tried(1.0, "layer", served=HEALTHY).lift
+    assert (lift.restored, lift.restored_interval) == (None, None)
+    more = tuple(value * 1.1 for value in HEALTHY)
+    assert tried(HEALTHY, "layer", served=more).lift.restored is None
+    little = tuple(value * 0.99 for value in HEALTHY)
+    assert tried(1.0, "layer", served=little).lift.restored == pytest.approx(1.0)
 
 
 def test_an_expectation_fits_a_tree_or_is_left_out() -> None:
