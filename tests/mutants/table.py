@@ -20,7 +20,8 @@ WEIGHTS = ("test_weights_verdict.py", "test_weights_borders*.py", "test_weights_
 REPLAY = ("test_speculation_causes.py", "test_speculation_result.py", "test_speculation_borders*.py",
           "test_speculation_ablate.py", "test_speculation_evidence.py", "test_speculation_shapes.py",
           "test_speculation_odd_pairs.py", "test_speculation_stale.py",
-          "test_speculation_given.py")  # fmt: skip
+          "test_speculation_arguments.py", "test_speculation_coverage.py",
+          "test_speculation_saved.py")  # fmt: skip
 
 # Judging modules, below workbench/, and the tests that mirror them, below tests/.
 MODULES: dict[str, tuple[str, ...]] = {
@@ -47,6 +48,10 @@ MODULES: dict[str, tuple[str, ...]] = {
     "weights/families.py": WEIGHTS,
     "weights/verdict_compare.py": WEIGHTS,
     "speculation/judging.py": REPLAY,
+    "speculation/counts.py": REPLAY,
+    "speculation/coverage.py": REPLAY,
+    "speculation/causes_coverage.py": REPLAY,
+    "speculation/replay_findings.py": REPLAY,
     "speculation/causes.py": REPLAY,
     "speculation/comparable.py": REPLAY,
     "speculation/expected.py": REPLAY,
@@ -77,7 +82,7 @@ NO_JUDGES: dict[str, tuple[str, ...]] = {
     "hang/evidence.py": ("_standing", "_devices", "_log", "_further", "notes", "speaking_for"),
     "hang/phases.py": ("_spans", "_closed"),
     "keys/verdict.py": ("_first", "_warned"),
-    "speculation/judging.py": ("between",),
+    "speculation/counts.py": ("between",),
     "weights/findings.py": ("_siblings",),
     "weights/seen.py": ("lines", "names_of", "corroboration", "power_of"),
     "weights/verdict_compare.py": ("_lines",),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import workbench
-from workbench import progress
+from workbench.core import progress
 from workbench.errors import WorkbenchError
 from workbench.hang.diagnosis import HangDiagnosis
 from workbench.keys.records import KeyDiff
@@ -182,7 +182,7 @@ def test_progress_without_a_watcher_is_nothing() -> None:
 def test_a_bar_that_is_watched_reports_instead_of_being_shown(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    from workbench.display.bars import bar
+    from workbench.core.bars import bar
 
     heard: list[progress.Progress] = []
     with progress.watched(heard.append, lambda: len(heard) > 6):
