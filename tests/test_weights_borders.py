@@ -550,8 +550,8 @@ def change(state: str, by: float | None = None, name: str = "a.weight", **more: 
 
 
 def compared(*rows: Change, own: bool = False) -> tuple[bool | None, dict[str, str]]:
-    ok, _, findings = conclude(Changes(rows), (), own)
-    return ok, {f.code.removeprefix("weights."): f"{f.severity} {f.confidence}" for f in findings}
+    verdict, findings = conclude(Changes(rows), (), own)
+    return verdict.ok, {f.code.removeprefix("weights."): f"{f.severity} {f.confidence}" for f in findings}
 
 
 NORM = {"name": "norm.weight", "shape": (64,), "shape_after": (64,)}
@@ -589,14 +589,14 @@ def test_what_a_change_does_to_the_comparison(at: int) -> None:
 
 
 def test_equal_values_under_two_names_are_a_note() -> None:
-    ok, _, findings = conclude(Changes([change("changed", 0.5)]), (("a.weight", "b.weight"),))
-    assert ok is True
+    verdict, findings = conclude(Changes([change("changed", 0.5)]), (("a.weight", "b.weight"),))
+    assert verdict.ok is True
     assert [(f.code, f.severity) for f in findings] == [("weights.same_values", "note")]
 
 
 def test_errors_of_a_comparison_change_the_output() -> None:
     for rows, own, ok, _ in COMPARED:
-        _, _, findings = conclude(Changes(rows), (), own)
+        _, findings = conclude(Changes(rows), (), own)
         assert all(f.changes_output == (f.severity == "error") for f in findings)
         assert any(f.severity == "error" for f in findings) == (ok is False)
 
