@@ -397,6 +397,8 @@ def test_an_interrupted_run_says_so(broken, monkeypatch):
     assert len(result.lifts) == 3
     assert any("interrupted" in note for note in result.notes)
     assert result.ok is not True
+    assert result.cause.state == "cannot_tell"  # what was not tried may restore more
+    assert any(text.startswith("not tried: ") for text in result.cause.evidence_against)
 
 
 def test_without_expectation_lifts_alone(broken):

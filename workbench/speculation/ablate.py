@@ -280,16 +280,21 @@ class _Bench:
                 "counted from every place of the answers, as the trainer's metrics are; an engine's own "
                 "rounds begin at the harder places and accept less"
             )  # fmt: skip
-        refused = self.only is None or bool(self.texts.refused)
-        known = [] if refused else [switch.name for switch in self._known(self.few)]
-        unasked = [name for name in known if self.only is not None and name not in self.only]
-        self.left = self.left or ("not asked for" if unasked else "")
-        self.cause = judge_part(scene, unasked)
+        untried = self._untried()
+        self.left = self.left or ("not asked for" if untried else "")
+        self.cause = judge_part(scene, untried)
         cause, verdict = answered(self._question(scene))
         return Ablations.build(
             scene, cause, verdict, entropy(start), counted=self.counted, idle=tuple(self.idle),
             source=self.trial.checkpoint.source, engine=self.trial.launch.engine, notes=tuple(notes),
         )  # fmt: skip
+
+    def _untried(self) -> list[str]:
+        """Return the changes that were not asked for, or that an interruption kept from being tried."""
+        if self.texts.refused or (self.only is None and self.left != "interrupted"):
+            return []
+        tried = {switch.name for one in self.singles for switch in one.switches} | set(self.idle)
+        return [switch.name for switch in self._known(self.few) if switch.name not in tried]
 
     def _question(self, scene: CauseFacts) -> AblationQuestion:
         trial = self.served

@@ -161,7 +161,7 @@ def judge_part(scene: CauseFacts, left: Sequence[str]) -> Cause:
         evidence_for=cause.evidence_for,
         evidence_against=(*cause.evidence_against, f"not tried: {', '.join(left[:8])}"),
         missing=f"what the other {count} would restore" if count > 1 else "what it would restore",
-        next_step="Run .ablate() without only=: it tries all of them.",
+        next_step="Run .ablate() without only=, to its end: it tries all of them.",
     )
 
 
