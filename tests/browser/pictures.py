@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def main(folder: Path) -> None:
-    """Draw the incident's diff in light and in dark."""
+    """Take pictures of the incident's diff in light and in dark."""
     program = next(filter(None, map(shutil.which, NAMES)))
     with (
         tempfile.TemporaryDirectory() as work,
@@ -31,7 +31,7 @@ def main(folder: Path) -> None:
         browser = driver.chromium.launch(executable_path=program, args=ARGUMENTS)
         for scheme in ("light", "dark"):
             page = browser.new_page(
-                viewport={"width": 1120, "height": 1010}, color_scheme=scheme, offline=True
+                viewport={"width": 1120, "height": 1162}, color_scheme=scheme, offline=True
             )
             page.goto(file.as_uri())
             page.wait_for_selector("[data-ready]")
