@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
-from workbench.hang.look import Look
 
 from workbench.hang import phases, waits
 from workbench.hang.diagnose import diagnose
+from workbench.hang.rank_group import RankGroup
 from workbench.hang.records import Frame, Process, Scene
 
 from .hang_cases import CASES
@@ -644,7 +644,7 @@ def test_what_only_cpu_time_says_is_doubted() -> None:
 
 
 def test_nobody_is_not_frozen() -> None:
-    assert not Look((), 0, True, snapshots=2).frozen
-    assert Look((), 0, True, snapshots=2).complete
-    assert not Look((), 1, True, snapshots=2).complete
-    assert not Look((), 0, True, unnamed=1).complete
+    assert not RankGroup((), 0, True, snapshots=2).frozen
+    assert RankGroup((), 0, True, snapshots=2).complete
+    assert not RankGroup((), 1, True, snapshots=2).complete
+    assert not RankGroup((), 0, True, unnamed=1).complete

@@ -7,14 +7,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-KEYS = ("test_key*.py", "test_contracts*.py", "test_engines_*.py", "test_config_checks*.py",
+KEYS = ("keys/test_*.py", "test_key*.py", "test_contracts*.py", "test_engines_*.py", "test_config_checks*.py",
         "test_registry*.py", "test_rename.py")  # fmt: skip
 # The ones that start servers or read /proc are left out, and the 2,360 tests of test_hang_metamorphic: of a
 # sample none of them noticed what these do not.
-HANG = ("test_hang_rules*.py", "test_hang_cases.py", "test_hang_waits.py", "test_hang_phases.py",
+HANG = ("hang/test_coverage.py",
+        "test_hang_rules*.py", "test_hang_cases.py", "test_hang_waits.py", "test_hang_phases.py",
         "test_hang_borders*.py", "test_hang_other_times.py", "test_hang_tree.py")  # fmt: skip
 LEDGER = ("test_launches*.py",)
-WEIGHTS = ("test_weights_verdict.py", "test_weights_borders*.py", "test_weights_spectrum.py",
+WEIGHTS = ("weights/test_*.py",
+           "test_weights_verdict.py", "test_weights_borders*.py", "test_weights_spectrum.py",
            "test_weights_compare.py", "test_weights_scan.py", "test_weights_fused.py",
            "test_weights_hostile.py")  # fmt: skip
 REPLAY = ("test_speculation_causes.py", "test_speculation_result.py", "test_speculation_borders*.py",
@@ -25,7 +27,9 @@ REPLAY = ("test_speculation_causes.py", "test_speculation_result.py", "test_spec
 
 # Judging modules, below workbench/, and the tests that mirror them, below tests/.
 MODULES: dict[str, tuple[str, ...]] = {
+    "core/verdict.py": ("core/test_verdict.py",),
     "keys/verdict.py": KEYS,
+    "keys/coverage.py": KEYS,
     "keys/diff.py": KEYS,
     "engines/contracts*.py": KEYS,
     "engines/config_checks.py": KEYS,
@@ -33,12 +37,15 @@ MODULES: dict[str, tuple[str, ...]] = {
     "hang/rules.py": HANG,
     "hang/diagnose.py": HANG,
     "hang/waits.py": HANG,
-    "hang/look.py": HANG,
+    "hang/coverage.py": HANG,
+    "hang/rank_group.py": HANG,
     "hang/evidence.py": HANG,
     "hang/phases.py": HANG,
     "hang/ledger_rules.py": LEDGER,
+    "hang/ledger_verdict.py": LEDGER,
     "hang/launch_differences.py": LEDGER,
     "weights/verdict.py": WEIGHTS,
+    "weights/coverage.py": WEIGHTS,
     "weights/spectrum.py": WEIGHTS,
     "weights/structure.py": WEIGHTS,
     "weights/vectors.py": WEIGHTS,
