@@ -96,7 +96,12 @@ bench: $(READY)  ## Measure against peers, ratios in one run
 tables: $(READY) engines  ## Rewrite docs/conformance.md from real loaders
 	$(RUN)/python -m tests.engines.tables
 
+SAMPLE ?= 200
+SEED ?= 7
+mutants: $(READY)  ## Flip conditions that judge, and print those that no test notices (SAMPLE=200 SEED=7)
+	$(RUN)/python -m tests.mutants --sample $(SAMPLE) --seed $(SEED)
+
 clean:  ## Remove what the commands above made
 	rm -rf $(VENV) $(LOWEST) reports .pytest_cache .mypy_cache .ruff_cache
 
-.PHONY: help setup demo test extra lowest engines chromium lab lint collector bench tables clean
+.PHONY: help setup demo test extra lowest mutants engines chromium lab lint collector bench tables clean

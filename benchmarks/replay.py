@@ -16,17 +16,17 @@ from pathlib import Path
 from typing import TypeVar
 
 from workbench.checkpoint.open import open_checkpoint
-from workbench.speculation.ablate import FIRST_LOOK, ablate
+from workbench.speculation.ablate import FIRST_PASS, ablate
 from workbench.speculation.expected import Expected
 from workbench.speculation.layers import Numerics
-from workbench.speculation.observed import Launch, read_run
+from workbench.speculation.observed import DraftLaunch, read_run
 from workbench.speculation.run import generate
 from workbench.speculation.target import LlamaTarget
 from workbench.speculation.trial import Trial
 
 T = TypeVar("T")
 DATA = Path(__file__).resolve().parents[1] / "data" / "incident"
-LAUNCH = Launch(
+LAUNCH = DraftLaunch(
     "sglang==0.5.11", "EAGLE3", steps=4, topk=1, draft_tokens=5, graphs=False, backend="triton",
     dtype="bfloat16",
 )  # fmt: skip
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--generated", type=int, default=40, help="prompts that are generated again"
     )
-    parser.add_argument("--look", type=int, default=FIRST_LOOK, help="requests of the first pass")
+    parser.add_argument("--look", type=int, default=FIRST_PASS, help="requests of the first pass")
     chosen = parser.parse_args(arguments)
     target = LlamaTarget.read(open_checkpoint(DATA / "target"), Numerics("bfloat16"))
     run = read_run(DATA / "runs" / "sglang-0.5.14" / "speculators").some(chosen.prompts)

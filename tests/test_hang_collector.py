@@ -22,6 +22,8 @@ import pytest
 from typer.testing import CliRunner
 
 import workbench
+from tests import planted
+from tests.planted import no_secret_leaves  # noqa: F401 - a fixture
 from workbench.cli import app
 from workbench.errors import WorkbenchError
 from workbench.evidence.folder import changed_members, open_folder, read_manifest
@@ -36,6 +38,8 @@ from workbench.hang.read_scene import read_scene
 
 PACKED = {name: text for name, text in members().items() if name.endswith(".py")}
 MODULES = {n.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for n in PACKED}
+# Every case that is written here is searched for what `start` plants.
+pytestmark = pytest.mark.usefixtures("no_secret_leaves")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="py-spy needs root for another's process")
 # A rank and its parent: the title is written over the command line, as setproctitle does.
 SERVER = """
@@ -53,8 +57,8 @@ for rank in "01":
     if os.fork() == 0:
         set_title("sglang::scheduler_TP" + rank)
         waits_for_the_others()
-words = "python3 -m sglang.launch_server --port 1 --api-key hunter2 --tp-size 2"
-set_title(words.replace(" ", "\\0"), b"\\0")
+words = "python3 -m sglang.launch_server --port 1 --api-key hunter2 --tp-size 2".split() + sys.argv[1:-1]
+set_title("\\0".join(words), b"\\0")
 time.sleep(100)
 """
 
@@ -67,11 +71,14 @@ def start(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
         **os.environ,
         "NCCL_DEBUG": "INFO",
         "MY_API_KEY": "hunter2",
+        **planted.VARIABLES,
         "NCCL_TOKEN": "hunter2",
     }
-    with log.open("wb") as out:
+    with log.open("ab") as out:
+        out.write(planted.log().encode("utf-8", "surrogatepass") + b"\n")
+        out.flush()
         process = subprocess.Popen(
-            [sys.executable, "-c", SERVER, "x" * 100],
+            [sys.executable, "-c", SERVER, *planted.ARGUMENTS, "x" * 100],
             stdout=out,
             stderr=out,
             env=environment,
@@ -235,6 +242,18 @@ def test_nothing_private_leaves_the_host(server: int, tmp_path: Path) -> None:
     assert b"NCCL_TOKEN" not in everything
 
 
+def test_a_case_in_which_a_known_secret_survives_is_not_written(
+    server: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As if the redactor had a fault: the server's own secrets are looked for in all that is written.
+    monkeypatch.setattr(collector.Redactor, "log", lambda self, text: "key argkey_1a\n")
+    with pytest.raises(WorkbenchError, match="case was not written") as error:
+        collect(tmp_path / "case.zip", server, snapshots=1)
+    assert "would be in it" in str(error.value)
+    assert "argkey" not in str(error.value)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_interrupt_writes_what_there_is(server: int) -> None:
     out = io.BytesIO()
 
@@ -375,6 +394,7 @@ def test_bad_arguments_end_in_a_short_message(arguments: dict[str, Any], what: s
 
 def test_errors_of_the_collector_have_three_parts() -> None:
     assert str(CollectError("a", "b", "c")) == "a\n  why:  b\n  next: c"
+    assert "pw" not in str(CollectError("a", "pid 7 (--model-path https://u:pw@h/m?sig=pw)"))
 
 
 Speak = Callable[[socket.socket], None]

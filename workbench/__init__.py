@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from workbench.hang.open_evidence import open_evidence
     from workbench.keys.diff import diff_keys
     from workbench.keys.repair import fix_checkpoint
+    from workbench.panels.opening import panel
     from workbench.speculation.replaying import replay
     from workbench.weights.scan import scan_weights
 
@@ -27,8 +28,10 @@ _HOMES = {
     "diff_keys": "workbench.keys.diff",
     "fix_checkpoint": "workbench.keys.repair",
     "load": "workbench.core.saving",
+    "load_ipython_extension": "workbench.magics",
     "open_checkpoint": "workbench.checkpoint.open",
     "open_evidence": "workbench.hang.open_evidence",
+    "panel": "workbench.panels.opening",
     "replay": "workbench.speculation.replaying",
     "report": "workbench.export.report",
     "scan_weights": "workbench.weights.scan",
@@ -42,6 +45,7 @@ __all__ = [
     "load",
     "open_checkpoint",
     "open_evidence",
+    "panel",
     "replay",
     "report",
     "scan_weights",

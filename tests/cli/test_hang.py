@@ -22,8 +22,8 @@ def run(root: Path, *args: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("case", "code", "said"),
     [
-        ("capture-hang", 1, "TP1 stands apart"),
-        ("relaunch-graphs-off", 0, "Idle"),
+        ("capture-hang", 1, "TP1 is stopped"),
+        ("relaunch-graphs-off", 0, "Healthy and idle"),
         ("first-start", 3, "Cannot tell"),
     ],
 )

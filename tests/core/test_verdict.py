@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.core.verdict import Coverage, Item, Settled, State, Verdict, cover, unrecorded, worst
+from workbench.core.verdict import (
+    OLD,
+    Coverage,
+    Item,
+    Settled,
+    State,
+    Verdict,
+    cover,
+    unrecorded,
+    worst,
+)
 
 STATES: tuple[State, ...] = ("ok", "wrong", "open")
 
@@ -107,3 +117,9 @@ def test_a_result_of_version_01_keeps_its_answer_and_says_that_nothing_more_is_k
     coverage = unrecorded(ok, "workbench.keydiff/1")
     assert coverage.ok is ok
     assert "recorded no coverage" in coverage.items[0].how
+
+
+@pytest.mark.parametrize("ok", [True, False])
+def test_an_answer_of_version_01_says_in_every_form_that_nothing_more_is_known(ok: bool) -> None:
+    verdict = Verdict("x", "s", coverage=unrecorded(ok, "the answer"))
+    assert verdict.missing == (f"what was checked: {OLD}",)

@@ -139,7 +139,9 @@ class Result(ABC):
 
     def to_json(self, indent: int | None = None) -> str:
         """Return `to_dict` as strict JSON text."""
-        return json.dumps(saving.strict(self.to_dict()), indent=indent, allow_nan=False)
+        if indent is None:
+            return saving.to_json(self.saved())
+        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the table of the result as a pandas frame."""

@@ -144,9 +144,10 @@ class Verdict(Struct, frozen=True):
 
 
 def unrecorded(ok: bool | None, what: str) -> Coverage:
-    """Return the coverage of a result that version 0.1 saved: one item, settled as `ok` says."""
+    """Return the coverage of a result that version 0.1 saved: its answer, and that nothing else is known."""
     state: State = "open" if ok is None else "ok" if ok else "wrong"
-    return Coverage((Item("result", what, state, OLD),))
+    aside = Item("coverage", "what was checked", "open", OLD, essential=False)
+    return Coverage((Item("result", what, state, OLD), *([] if ok is None else [aside])))
 
 
 def worst(answers: Iterable[bool | None]) -> bool | None:

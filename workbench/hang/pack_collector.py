@@ -16,7 +16,13 @@ import workbench
 from workbench.core.outputs import writing
 
 PACKAGE = Path(workbench.__file__).parent
-CARRIED = ("evidence/casefile.py", "evidence/redact.py")
+CARRIED = (
+    "secret_shapes.py",
+    *(
+        f"evidence/{name}.py"
+        for name in ("casefile", "harmless", "prompts", "pseudonyms", "redact", "word_filter")
+    ),
+)
 _MAIN = """\
 import sys
 

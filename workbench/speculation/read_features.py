@@ -145,7 +145,7 @@ def _ids(tokens: Tensor, file: Path, places: int) -> tuple[int, ...]:
     if not good or len(tokens) != places or not 1 < places < MOST_TOKENS:
         raise no_sample(file, f"{list(tokens.shape)} token ids do not fit {places} rows")
     if int(tokens.min()) < 0 or int(tokens.max()) >= 1 << 31:
-        raise no_sample(file, "its token ids are no ids")
+        raise no_sample(file, "its token ids are not valid ids")
     return tuple(tokens.tolist())
 
 
@@ -163,7 +163,7 @@ def _prompt(tensors: Mapping[str, Any], file: Path, length: int) -> int:
 def no_sample(file: Path, why: str) -> WorkbenchError:
     """Return the error for a file that holds something else than was said."""
     return WorkbenchError(
-        f"{file} is no sample of hidden states",
+        f"{file} is not a sample of hidden states",
         why=shown(why, 200).strip("'\""),
         next_step="Give files as speculators or SpecForge write them.",
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from workbench.checkpoint.dequantize import logical_weights, matrix_shape
+from workbench.core.bars import bar as progress_bar
 from workbench.errors import WorkbenchError, shorten, shown
 from workbench.weights.changes import Change, Changes
 from workbench.weights.results import WeightComparison, WeightScan
@@ -142,11 +143,9 @@ def compare_sets(
     WorkbenchError
         They have no name in common.
     """
-    from tqdm import tqdm
-
     names = list(dict.fromkeys([*left, *right]))
     rows = []
-    for name in tqdm(names, unit=" tensors", disable=None, leave=False):
+    for name in progress_bar(names, unit=" tensors"):
         rows.append(_one(left.get(name), right.get(name)))
     changes = Changes(rows)
     same = tuple(_moved_bytes(left, right, changes))

@@ -18,7 +18,8 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.checkpoint.dequantize import LogicalWeight, logical_weights, matrix_shape
-from workbench.display.text import plural
+from workbench.core.bars import bar as progress_bar
+from workbench.core.wording import plural
 from workbench.errors import WorkbenchError, shorten
 from workbench.weights.results import WeightScan
 from workbench.weights.server import BadAnswer, Server, number_of, told
@@ -363,12 +364,10 @@ def _one_replica(values: Floats) -> Floats:
 
 def _by_file(server: Server, weights: Sequence[LogicalWeight], ranks: int) -> Gathered:
     """Ask for what a checkpoint names, joined as the engine joins it, and give each tensor its own rows."""
-    from tqdm import tqdm
-
     asks = list(_asks(weights))
     own = [weight.name for weight in weights if weight.flaw or weight.layout]
     seen = Gathered(own_layout=own, not_asked=[name for name, _ in asks[_MOST_NAMES:]])
-    bar = tqdm(asks[:_MOST_NAMES], unit=" tensors", disable=None, leave=False)
+    bar = progress_bar(asks[:_MOST_NAMES], unit=" tensors")
     for at, (asked, members) in enumerate(bar):
         names = [member.name for member in members]
         sides = [matrix_shape(member.shape) for member in members]

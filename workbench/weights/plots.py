@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.display.palette import BACKGROUNDS, RAMP, tone
+from workbench.core.palette import BACKGROUNDS, RAMP, tone
 from workbench.errors import WorkbenchError, clean, shorten, shown
 from workbench.weights.changes import STATES
 from workbench.weights.grid import Grid, cells, grids, scale, span
@@ -68,7 +68,7 @@ def _maps(
 ) -> Figure:
     found = grids(where)
     if not found:
-        raise WorkbenchError("there is nothing to plot", why="no tensors were read")
+        raise WorkbenchError("there is nothing to plot", why="tensors were not read")
     heights = [max(len(grid.layers) * _line(grid), 0.35) for grid in found]
     wide = max(len(grid.labels) for grid in found)
     # Labels stand at 45 degrees above each grid.

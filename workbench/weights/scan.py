@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.checkpoint.dequantize import LogicalWeights, logical_weights
+from workbench.core import progress
+from workbench.core.bars import bar as progress_bar
 from workbench.errors import WorkbenchError, shorten, shown
 from workbench.weights.reading import check_sample
 from workbench.weights.records import Judgement, Measure
@@ -207,15 +209,17 @@ def _collect(
     notes: list[str],
 ) -> tuple[dict[int, Pair], bool]:
     """Return what was found by position, and whether it was interrupted."""
-    from tqdm import tqdm
-
     found: dict[int, Pair] = {}
-    told = 0
+    told = read = size = 0
     terminal = sys.stderr.isatty()
-    bar = tqdm(total=len(chosen), unit=" tensors", disable=not terminal, leave=False)
+    bar = progress_bar(total=len(chosen), unit=" tensors")
     try:
         for at, pair in stream:
             found[at] = pair
+            if progress.is_watched():
+                size = size or sum(weights[number].nbytes for number in chosen)
+                read += weights[at].nbytes
+                bar.set_postfix_str(f"{read / 1e9:,.2f} of {size / 1e9:,.2f} GB")
             bar.update()
             measure, judged = pair
             bad = judged.verdict in ("at_init", "invalid") and len(measure.shape) > 1

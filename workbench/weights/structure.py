@@ -98,7 +98,7 @@ def evidence(seen: Spectrum, rounded: bool, whole: bool = True) -> Evidence:
     if seen.filled < min(_FEWEST_FILLED, sides / 2):
         return Evidence(
             "undecided",
-            f"about {seen.filled:.3g} values a row or column besides zeros: an identity, a mask, or pruned",
+            f"about {seen.filled:.3g} values a row or column, the rest zeros: an identity, a mask, or pruned",
             is_thin=True,
         )
     if min(seen.rows, seen.columns) < _FEWEST:

@@ -33,13 +33,15 @@ const DOUBTS = 6; // open items that are shown before the reader asks for the re
 
 // What the verdict does not cover, and what would overturn it: never folded away as a whole.
 function doubtsOf(verdict) {
+  // Notebooks of version 0.1 hold no coverage.
+  const { checked = [], unchecked = ["what the checks covered was not recorded"], overturned_by: against = [] } = verdict;
   const rows = [
     ...(verdict.sure ? [["Confidence", verdict.sure]] : []),
-    ...(verdict.checked.length ? [["Checked", verdict.checked.join(", ")]] : []),
-    ...verdict.unchecked.slice(0, DOUBTS).map((text) => ["Not checked", text]),
-    ...verdict.overturned_by.map((text) => ["Overturned by", text]),
+    ...(checked.length ? [["Checked", checked.join(", ")]] : []),
+    ...unchecked.slice(0, DOUBTS).map((text) => ["Not checked", text]),
+    ...against.map((text) => ["Overturned by", text]),
   ];
-  const rest = verdict.unchecked.slice(DOUBTS);
+  const rest = unchecked.slice(DOUBTS);
   return [
     verdict.next_step && nextStep(verdict.next_step),
     rows.length > 0 &&

@@ -11,6 +11,7 @@ import zipfile
 from workbench import __version__
 from workbench.evidence.casefile import FORMAT, MANIFEST
 from workbench.hang.collector.collect import Collected, Plan, collect
+from workbench.hang.collector.preview import preview
 from workbench.hang.collector.servers import CollectError
 
 
@@ -22,7 +23,10 @@ def main(words: list[str] | None = None) -> int:
         "Nothing is changed in the server: py-spy pauses each process for a fraction of a second.",
     )
     parser.add_argument("pid", nargs="?", type=int, help="any process of the server")
-    parser.add_argument("-o", "--out", required=True, help="the zip to write")
+    parser.add_argument("-o", "--out", help="the zip to write")
+    parser.add_argument(
+        "--preview", action="store_true", help="show what would leave the host, and write nothing"
+    )
     parser.add_argument("--snapshots", type=int, default=2, help="how many (2)")
     parser.add_argument("--interval", type=float, default=30.0, help="seconds between them (30)")
     parser.add_argument("--native", action="store_true", help="native frames, too")
@@ -37,6 +41,8 @@ def main(words: list[str] | None = None) -> int:
     given = parser.parse_args(words)
     if given.snapshots < 1 or given.interval < 0:
         parser.error("--snapshots must be at least 1, --interval at least 0")
+    if bool(given.out) == given.preview:
+        parser.error("give either -o, the zip to write, or --preview")
     plan = Plan(
         pid=given.pid,
         snapshots=given.snapshots,
@@ -49,6 +55,9 @@ def main(words: list[str] | None = None) -> int:
         say=_say,
     )
     try:
+        if given.preview:
+            print(preview(plan), end="")
+            return 0
         check(given.out, given.force)
         found = write(given.out, plan)
     except (CollectError, OSError) as error:
@@ -87,14 +96,20 @@ def write(path: str, plan: Plan) -> Collected:
     try:
         with os.fdopen(handle, "wb") as out:
             found = collect(out, plan)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)  # it was collected by root, and is for others to read
+        own(name)
         os.replace(name, path)
         return found
     except BaseException:
         os.unlink(name)
         raise
+
+
+def own(path: str) -> None:
+    """Let only its owner read a case: under sudo whoever asked for it."""
+    os.chmod(path, 0o600)
+    user, group = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
+    if os.geteuid() == 0 and user.isdigit() and group.isdigit():
+        os.chown(path, int(user), int(group))
 
 
 def _say(text: str) -> None:
