@@ -15,11 +15,12 @@ install_torch = $(1)/python -c 'import torch' 2>/dev/null || \
 check_python = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
   { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11 ..." >&2; exit 2; }
 
-# The lowest versions that pyproject.toml allows, in an environment of their own. torch stays at TORCH: its
-# older releases are gigabytes for CUDA. Tests of engines, browsers, servers and whole notebooks run in `test`.
+# The lowest versions that pyproject.toml allows, in an environment of their own. torch stays at TORCH (its
+# older releases are gigabytes for CUDA), the fsspec that came with it does not. Tests of engines, browsers,
+# servers and whole notebooks run in `test`.
 LOWEST := .venv-lowest
 LOWEST_UV := $(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct \
-  --constraint $(LOWEST)/torch.txt
+  --constraint $(LOWEST)/torch.txt --upgrade-package fsspec
 LOWEST_PYTEST = LOWEST=1 $(LOWEST)/bin/python -m pytest -n auto --maxprocesses 2 --dist loadfile \
   -m "not engine and not browser"
 LOWEST_IGNORED := browser engines hang_live test_weights_live.py test_incident_server.py \
