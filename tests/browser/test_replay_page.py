@@ -128,7 +128,9 @@ def test_buttons_picker_and_chart_do_as_the_keys(pages: Path, open_page: Open) -
     assert where(page) == "Round 1"
     assert page.get_by_role("button", name="←").is_disabled()
     page.locator(".wb-course svg").scroll_into_view_if_needed()
-    page.locator(".wb-course svg").scroll_into_view_if_needed()  # a mouse reaches only what is in view
+    page.locator(
+        ".wb-course svg"
+    ).scroll_into_view_if_needed()  # a mouse reaches only what is in view
     box = page.locator(".wb-course svg").bounding_box()
     page.mouse.click(box["x"] + box["width"] - 2, box["y"] + 20)
     assert where(page) == "Round 6"
