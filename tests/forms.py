@@ -12,9 +12,9 @@ import pytest
 
 from workbench.core.finding import SURE
 from workbench.core.result import Result
+from workbench.core.wording import cells
 from workbench.display.static_html import static
 from workbench.display.terminal import lower
-from workbench.display.text import cells
 from workbench.views.parts import head
 
 GOLDEN = Path(__file__).parent / "golden" / "forms"

@@ -10,12 +10,14 @@ from typing import Any
 import nbformat
 import pytest
 
-from workbench.display import bars
+from workbench.core import bars
 from workbench.export.report import executed, notebook_page
 
 from .conftest import ROOT
 
-SHOWS = "from workbench.display.bars import bar\nfor _ in bar(range(3), desc='passes'):\n    pass\n'done'"
+SHOWS = (
+    "from workbench.core.bars import bar\nfor _ in bar(range(3), desc='passes'):\n    pass\n'done'"
+)
 
 
 class Terminal:

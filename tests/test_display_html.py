@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from workbench.display import assets, live, page, palette
+from workbench.core import palette
+from workbench.display import assets, live, page
 from workbench.display.static_html import static
 
 from .display_samples import HOSTILE, Sample, big, group, hostile, incident, payload

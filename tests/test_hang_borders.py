@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
-from workbench.hang.look import Look
 
 from workbench.hang import phases, waits
 from workbench.hang.diagnose import diagnose
+from workbench.hang.rank_group import RankGroup
 from workbench.hang.records import Frame, Process, Scene
 
 from .hang_cases import CASES
@@ -18,14 +18,17 @@ from .hang_cases.build import (
     CAPTURE,
     IDLE_0,
     IDLE_N,
+    SRT,
     R,
     scene,
     started,
     thread,
     written,
 )
+from .hang_cases.design import MEASURING, POOL
 from .hang_cases.healthy import BATCHING, GATED, SAMPLING
 from .hang_cases.rules import (
+    BUILDS,
     GATHERS,
     JOINING,
     KERNEL,
@@ -51,6 +54,7 @@ BATCH = (
     "gen throughput (token/s): 100.0, #queue-req: 0"
 )
 EXCEPTION = "TP1| Scheduler hit an exception: Traceback (most recent call last):"
+BUILDS_EARLY = f"_compile_one@{SRT}layers/deep_gemm_wrapper/compile_utils.py {POOL}"
 JOINS = f"ncclCommInitRank {MINE}"
 GATE = [
     "0 server_args=ServerArgs(model_path='target')",
@@ -311,6 +315,11 @@ JUDGED: dict[str, tuple[Callable[[], Scene], str, str, tuple[int, ...]]] = {
     "one was not seen": (
         lambda: capturing([R(WAITS), R(WAITS), R(FORWARD), R(refusal="ptrace")]), "hung", "R1", ()),
     "one look": (lambda: capturing(ONE_BEHIND, looks=1), "cannot_tell", "R1", ()),
+    "one builds a kernel in a capture": (
+        lambda: capturing([R(BUILDS), R(WAITS), R(WAITS)]), "hung", "R6", (0,)),
+    "one builds a kernel before any capture": (
+        lambda: scene([R(BUILDS_EARLY), R(MEASURING), R(MEASURING)], version="0.5.9"),
+        "hung", "R19", (0,)),
     # A GPU that is busy.
     "the one on its GPU is busy": (
         lambda: capturing([R(WAITS), R(KERNEL, gpu=(76000, 90, 300)), R(WAITS)]), "hung", "R10", (1,)),
@@ -615,7 +624,7 @@ def test_numbers_of_ranks_are_credible() -> None:
 
     assert [number(f"TP{n}", tp_size="70000") for n in (3, 65535, 65536)] == [3, 65535, None]
     assert [number("PP1 TP0", tp_size=n) for n in ("8", "0", "x", "1000000")] == [8, 1, 1, 1]
-    assert number("PP1 TP0", tp_size="60000") == 60000
+    assert [number("PP1 TP0", tp_size=n) for n in ("60000", "999999")] == [60000, None]
     assert number("DP1 TP0", replicas=True, tp_size="4") == 4
     assert [number("", ranks=n) for n in (1, 2, None)] == [0, None, None]
 
@@ -635,7 +644,7 @@ def test_what_only_cpu_time_says_is_doubted() -> None:
 
 
 def test_nobody_is_not_frozen() -> None:
-    assert not Look((), 0, True, snapshots=2).frozen
-    assert Look((), 0, True, snapshots=2).complete
-    assert not Look((), 1, True, snapshots=2).complete
-    assert not Look((), 0, True, unnamed=1).complete
+    assert not RankGroup((), 0, True, snapshots=2).frozen
+    assert RankGroup((), 0, True, snapshots=2).complete
+    assert not RankGroup((), 1, True, snapshots=2).complete
+    assert not RankGroup((), 0, True, unnamed=1).complete

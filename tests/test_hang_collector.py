@@ -247,7 +247,7 @@ def test_a_case_in_which_a_known_secret_survives_is_not_written(
 ) -> None:
     # As if the redactor had a fault: the server's own secrets are looked for in all that is written.
     monkeypatch.setattr(collector.Redactor, "log", lambda self, text: "key argkey_1a\n")
-    with pytest.raises(WorkbenchError, match="no case was written") as error:
+    with pytest.raises(WorkbenchError, match="case was not written") as error:
         collect(tmp_path / "case.zip", server, snapshots=1)
     assert "would be in it" in str(error.value)
     assert "argkey" not in str(error.value)

@@ -14,8 +14,8 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
+from workbench.core.wording import cells
 from workbench.display.static_html import static
-from workbench.display.text import cells
 from workbench.hang import wording
 from workbench.hang.diagnosis import HangDiagnosis
 from workbench.hang.diagnosis_records import RankRow, Span, TreeNode, walk

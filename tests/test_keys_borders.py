@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from workbench.result import Finding
 
 import workbench
 from workbench.checkpoint.config import Config
+from workbench.checkpoint.records import TensorTable
+from workbench.core.finding import Finding
 from workbench.engines import registry
 from workbench.engines.outcome import LoadOutcome
 from workbench.errors import EngineError
+from workbench.keys.coverage import Question, covered
 from workbench.keys.records import KeyDiff
-from workbench.keys.verdict import judge
 
 from .test_keydiff import altered
 
@@ -133,12 +134,18 @@ def test_what_a_finding_does_to_the_verdict(
     outcome = LoadOutcome("sglang", "0.5.14", "X", "profile_verified", "loads", (), ())
     one = Finding("x", severity, "x", confidence=confidence, changes_output=changes)
     harmless = Finding("y", "note", "y")
-    assert judge(outcome, (one, harmless), True, "") is ok
-    assert judge(outcome, (harmless, one), True, "") is ok
-    assert judge(outcome, (one,), False, "") is None
-    assert judge(outcome, (one,), True, "an activation that is not known") is None
-    assert judge(dataclasses.replace(outcome, outcome="raises"), (one,), True, "") is False
-    assert judge(dataclasses.replace(outcome, outcome="raises"), (one,), False, "") is None
+
+    def judge(outcome: LoadOutcome, findings: tuple[Finding, ...], **unknown: str) -> bool | None:
+        contracts = {"vocabulary": findings}
+        return covered(Question(TensorTable.from_rows([]), outcome, contracts, **unknown)).ok
+
+    assert judge(outcome, (one, harmless)) is ok
+    assert judge(outcome, (harmless, one)) is ok
+    assert judge(outcome, (one,), unsure="a development build") is None
+    assert judge(outcome, (one,), uncovered="an activation that is not known") is None
+    raises = dataclasses.replace(outcome, outcome="raises")
+    assert judge(raises, (one,)) is False
+    assert judge(raises, (one,), unsure="a development build") is None
 
 
 # -- keys and parameters ----------------------------------------------------------------------

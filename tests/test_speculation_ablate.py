@@ -267,7 +267,7 @@ def test_metrics_that_promise_nothing(tmp_path, content):
 def test_an_expectation_by_hand():
     assert Expected.given(2.4).accept_length == 2.4
     for nothing in (1.0, 0.2, float("nan")):
-        with pytest.raises(WorkbenchError, match="is not above 1"):
+        with pytest.raises(WorkbenchError, match="is not between 1 and"):
             Expected.given(nothing)
 
 

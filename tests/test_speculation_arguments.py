@@ -73,7 +73,7 @@ def test_metrics_and_healthy_runs_are_expected(tmp_path: Path) -> None:
     ("value", "message"),
     [
         *[
-            (bad, "is not (above 1|an expected)")
+            (bad, "is not (between 1 and|an expected)")
             for bad in (True, "", [2.0], b"2.4", 1.0, -2, "nan", "inf", 1e9)
         ],
         *[(bad, "cannot read") for bad in ("no-such", "٢.٤", "a\0b", os.devnull)],

@@ -285,7 +285,7 @@ def test_a_log_alone_says_what_it_can() -> None:
         ),
         ({"prompts": [[1, 2]], "requests": 1.5}, "1.5 is not a number of requests"),
         ({"prompts": [[1, 2]], "engine": "nothing==1"}, "nothing"),
-        ({"prompts": [[1, 2]], "expected": 0.5}, "is not above 1"),
+        ({"prompts": [[1, 2]], "expected": 0.5}, "is not between 1 and"),
         ({"evidence": "no-such-folder"}, "there is no evidence at"),
         ({"prompts": [[1, 2]], "requests": 0}, "0 is not a number of requests"),
         ({"evidence": RUNS / "sglang-0.5.14"}, "holds no known evidence"),

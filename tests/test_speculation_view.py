@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
+from workbench.core.wording import cells
 from workbench.display import static_html
-from workbench.display.text import cells
 from workbench.errors import WorkbenchError
 from workbench.speculation.ablations import Ablations
 from workbench.speculation.causes_coverage import AblationQuestion, answered

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
+from workbench.core.palette import tone
+from workbench.core.wording import cells
 from workbench.display import assets
-from workbench.display.palette import tone
 from workbench.display.static_html import static
-from workbench.display.text import cells
 from workbench.errors import WorkbenchError
 from workbench.weights import grid, picture
 from workbench.weights.names import named, places, short

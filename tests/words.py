@@ -164,7 +164,12 @@ def check(path: Path) -> list[str]:
 
 def files() -> list[Path]:
     """Return the files that are checked."""
-    return sorted({path for pattern in PATTERNS for path in ROOT.glob(pattern)})
+    found = {path for pattern in PATTERNS for path in ROOT.glob(pattern)}
+    return sorted(found - {ROOT / name for name in DATA})
+
+
+# Words of logs, not of the workbench: the allow-list of the redactor.
+DATA = ("workbench/evidence/harmless.py",)
 
 
 def pending() -> list[str]:

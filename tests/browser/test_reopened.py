@@ -21,7 +21,7 @@ CELLS = (
     "display_samples.incident()",
     "hang_samples.diverged()",
     "view = weights_samples.target().view()\nview",
-    "from workbench.display.bars import bar\nfor _ in bar(range(3)):\n    pass\nprint('\\n' * 80)",
+    "from workbench.core.bars import bar\nfor _ in bar(range(3)):\n    pass\nprint('\\n' * 80)",
     "replay_samples.chain()",
     "display_samples.incident()",
 )

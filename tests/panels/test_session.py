@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import workbench
-from workbench import progress
+from workbench.core import progress
 from workbench.errors import WorkbenchError
 from workbench.hang.diagnosis import HangDiagnosis
 from workbench.keys.records import KeyDiff
@@ -182,7 +182,7 @@ def test_progress_without_a_watcher_is_nothing() -> None:
 def test_a_bar_that_is_watched_reports_instead_of_being_shown(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    from workbench.display.bars import bar
+    from workbench.core.bars import bar
 
     heard: list[progress.Progress] = []
     with progress.watched(heard.append, lambda: len(heard) > 6):
@@ -235,3 +235,16 @@ def test_a_result_that_was_given_stands_without_a_call() -> None:
     bundle = record.bundle(session)
     assert "wb-record-form" not in bundle["text/html"].partition("</style>")[2]
     assert bundle["text/plain"].strip() == found.to_text().strip()
+
+
+def test_a_notebook_keeps_no_secret_of_a_launch_line() -> None:
+    launch = "python -m sglang.launch_server --model-path t --api-key 5f3c9a1b7d --tp 8"
+    values = {"ckpt": DRAFT, "model": "sglang==0.5.8", "launch": launch}
+    session = Session(FORMS["keys"], values)
+    for _ in range(2):  # before it was run, and after
+        kept = json.dumps(record.bundle(session))
+        assert "5f3c9a1b7d" not in kept
+        assert "--tp 8" in kept
+        if not session.results:
+            ran(session)
+    assert "5f3c9a1b7d" in session.call().code()  # what runs is what was typed

@@ -9,8 +9,9 @@ from typing import get_args
 import pytest
 
 from workbench.core.finding import Experiment, Finding
+from workbench.core.wording import cells
 from workbench.display import markdown, static_html, terminal
-from workbench.display.text import Page, cells
+from workbench.display.text import Page
 from workbench.views import parts
 from workbench.views.parts import (
     Answer,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from workbench.core.result import Result
-    from workbench.views.parts import Document
+    from workbench.views.parts import Document, Part
 
 # For each schema: the module and the name of the class of its results, and the module that lays them out.
 KINDS = {
@@ -30,19 +31,20 @@ def kind_of(schema: object) -> type[Result] | None:
     return kind
 
 
-def _layout(result: Result) -> Any:
+def layout(result: Result) -> Any:
+    """Return the module that lays out a result."""
     return import_module(f"workbench.views.{KINDS[result.schema][2]}")
 
 
 def document(result: Result) -> Document:
     """Return the document of a result, as the module of its kind lays it out."""
-    made: Document = _layout(result).document(result)
+    made: Document = layout(result).document(result)
     return made
 
 
 def payload(result: Result, limit: int | None) -> dict[str, Any]:
     """Return the data of a result's interactive view."""
-    data: dict[str, Any] = _layout(result).payload(result, limit)
+    data: dict[str, Any] = layout(result).payload(result, limit)
     return data
 
 
@@ -51,6 +53,13 @@ def to_text(result: Result, width: int | None) -> str:
     from workbench.display.terminal import lower
 
     return lower(result.document(), width)
+
+
+def parts_to_text(parts: Iterable[Part], width: int | None) -> str:
+    """Return some parts of a document as text, without colour."""
+    from workbench.display.terminal import lower_parts
+
+    return lower_parts(parts, width).lstrip("\n")
 
 
 def to_markdown(result: Result) -> str:

@@ -17,7 +17,7 @@ import re
 from importlib.resources import files
 from typing import Any
 
-from workbench.display.palette import ORDER, TONES
+from workbench.core.palette import ORDER, TONES
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ def _weighty(css: str) -> str:
 
 @functools.cache
 def css() -> str:
-    """Return the style sheet of all views, with the colours of `workbench.display.palette`."""
+    """Return the style sheet of all views, with the colours of `workbench.core.palette`."""
     return css_of(_CORE) + _colours() + "".join(map(css_of, _KINDS.values()))
 
 

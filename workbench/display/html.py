@@ -5,8 +5,8 @@ from __future__ import annotations
 import html
 import re
 
+from workbench.core.palette import tone
 from workbench.display import assets
-from workbench.display.palette import tone
 from workbench.errors import clean
 
 

@@ -6,9 +6,10 @@ import functools
 import re
 
 from workbench.core.finding import SURE, Finding
-from workbench.display.palette import tone, verdict_state
+from workbench.core.palette import tone, verdict_state
+from workbench.core.wording import middle, plural
 from workbench.display.terminal import bar, branches
-from workbench.display.text import middle, plan, plural
+from workbench.display.text import plan
 from workbench.errors import clean
 from workbench.views.parts import (
     Answer,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from workbench.core.palette import verdict_state
 from workbench.display import assets, html, live
-from workbench.display.palette import verdict_state
 from workbench.display.static_html import static
 
 if TYPE_CHECKING:

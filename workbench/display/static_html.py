@@ -10,11 +10,12 @@ from __future__ import annotations
 import functools
 
 from workbench.core.finding import SURE, Experiment, Finding
+from workbench.core.palette import verdict_state
 from workbench.core.result import Result
+from workbench.core.wording import middle, plural
 from workbench.display.html import base64_png, code_lines, escape, prose, sign
-from workbench.display.palette import verdict_state
 from workbench.display.terminal import bar, branches
-from workbench.display.text import middle, plan, plural
+from workbench.display.text import plan
 from workbench.errors import clean
 from workbench.views.parts import (
     Answer,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from workbench.core.wording import cells, middle, plural
 from workbench.display import text as lines
-from workbench.display.text import Page, plan, plural
+from workbench.display.text import Page, plan
 from workbench.errors import clean
 from workbench.views.parts import (
     Answer,
@@ -43,8 +44,13 @@ def lower(document: Document, width: int | None = None, *, colour: bool = False)
     colour
         Whether to add colours; they carry no meaning of their own. Stored text has none.
     """
+    return lower_parts(document.parts, width, colour=colour)
+
+
+def lower_parts(parts: Iterable[Part], width: int | None = None, *, colour: bool = False) -> str:
+    """Return some parts as text; the parameters are those of `lower`."""
     page = Page(width, colour=colour)
-    for part in document.parts:
+    for part in parts:
         add(part, page)
     return str(page)
 
@@ -112,9 +118,9 @@ def kept_lines(text: str, width: int) -> Iterator[str]:
     room = width - 2
     for line in (clean(line).rstrip() for line in text.split("\n")):
         left = line
-        while lines.cells(left) > room:
+        while cells(left) > room:
             fits = room
-            while lines.cells(left[:fits]) > room:
+            while cells(left[:fits]) > room:
                 fits -= 1
             yield "  " + left[:fits].rstrip()
             left = left[fits:]
@@ -128,7 +134,7 @@ def _table(part: Table, page: Page) -> None:
         rows.insert(0, list(part.head))
     columns = max(map(len, rows), default=0)
     rows = [row + [""] * (columns - len(row)) for row in rows]
-    wide = sum(max(map(lines.cells, column)) + 2 for column in zip(*rows, strict=True))
+    wide = sum(max(map(cells, column)) + 2 for column in zip(*rows, strict=True))
     if wide > page.width:  # a bar says nothing that its row does not say in numbers
         bars = {at for row in part.rows for at, cell in enumerate(row) if isinstance(cell, Bar)}
         rows = [[cell for at, cell in enumerate(row) if at not in bars] for row in rows]
@@ -172,13 +178,13 @@ def branches(
 ) -> Iterator[tuple[str, str]]:
     """Yield the lines of an outline: what each begins with, labels aligned, and its text."""
     shown = part.rows[: part.shown]
-    labels = [lines.middle(clean(row.label), widest) for row in shown]
-    wide = max(map(lines.cells, labels), default=0)
+    labels = [middle(clean(row.label), widest) for row in shown]
+    wide = max(map(cells, labels), default=0)
     for row, label in zip(shown, labels, strict=True):
         corner = ("└ " if unicode else "` ") if row.depth else ""
         indent = "  " * min(row.depth, deepest)
         mark = "~" if row.moving else " "
-        yield f"{label}{' ' * (wide - lines.cells(label))} {mark}{indent}{corner}", clean(row.text)
+        yield f"{label}{' ' * (wide - cells(label))} {mark}{indent}{corner}", clean(row.text)
 
 
 @add.register

@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import IO, TYPE_CHECKING
 
 from workbench.core.finding import SURE
-from workbench.display.palette import tone, verdict_state
+from workbench.core.palette import tone, verdict_state
+from workbench.core.wording import cells, middle
 from workbench.errors import clean
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ WIDTH = 80
 LONGEST = 120  # longer lines are hard to read, however wide the terminal is
 SHORTEST = 40
 LONGEST_NAME = 400  # no model has one; a file from somebody else may
-DOTS = "…"
 
 
 def columns(width: int | None = None, stream: IO[str] | None = None) -> int:
@@ -68,31 +67,6 @@ _PLAIN = str.maketrans({"…": "...", "×": "x", "→": "->", "–": "-", "’":
 def plain(text: str) -> str:
     """Return `text` in ASCII, for a terminal that shows no more; what has no likeness is spelt out."""
     return text.translate(_PLAIN).encode("ascii", "backslashreplace").decode()
-
-
-def cells(text: str) -> int:
-    """Return the terminal columns `text` takes: two for wide characters, none for combining."""
-    if text.isascii():
-        return len(text)
-    wide = sum(unicodedata.east_asian_width(c) in "WF" for c in text)
-    return len(text) + wide - sum(bool(unicodedata.combining(c)) for c in text)
-
-
-def plural(count: int, one: str, many: str = "") -> str:
-    """Return ``1 key``, ``2,048 keys``."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
-
-
-def middle(text: str, width: int) -> str:
-    """Shorten `text` to `width` columns in its middle: both ends of a name tell it apart."""
-    if cells(text) <= width:
-        return text
-    if width < 2:
-        return DOTS[:width]
-    left, right = (width - 1) // 2, (width - 1) - (width - 1) // 2
-    while left + right > 0 and cells(text[:left]) + cells(text[len(text) - right :]) > width - 1:
-        left, right = (left - 1, right) if left >= right else (left, right - 1)
-    return text[:left] + DOTS + text[len(text) - right :]
 
 
 def paint(text: str, state: str, colour: bool, bold: bool = False) -> str:

@@ -30,11 +30,11 @@ attr attribute attributes audio authorization auto autograd automatic automatica
 autotuner autotuning aux auxiliary avail available avg avoid aware awq aws axis back backed
 backend backends background backing backup backward bad balance balancedness balancing bank
 barrier base based baseline bash basic batch batched batches baton bcg be bearer because been
-before begin behavior being belongs below beside beta between bf bfloat bfs bias bin bind
-binding bindings bit bits bitsandbytes blackwell blanks blob block blocking blocks blockwise bnb
-body bonus bool boolean bootstrap both bound boundaries boundary bounded bounds branch breadth
-break breakable broadcast broadcasting broken bs btime bucket buckets budget buf buffer buffers
-bug build building built bundle bus but by bypassed bypassing byte bytes ca cache cached caches
+before begin behavior being belongs below beta between bf bfloat bfs bias bin bind binding
+bindings bit bits bitsandbytes blackwell blanks blob block blocking blocks blockwise bnb body
+bonus bool boolean bootstrap both bound boundaries boundary bounded bounds branch breadth break
+breakable broadcast broadcasting broken bs btime bucket buckets budget buf buffer buffers bug
+build building built bundle bus but by bypassed bypassing byte bytes ca cache cached caches
 caching call callable callback called caller calling calls can canary candidate candidates
 cannot cap capabilities capability capacity capped capture captured captures capturing carries
 carry case cast casting caught causal cause caused cc cert certfile certs cg cgroup chain change
@@ -129,36 +129,36 @@ mnnvl mnt mod modalities modality mode model modelexpress modelopt models modes 
 moe monitor monitoring monokernel mooncake more mori most move moved mpirun mps mqa mrope ms msa
 mscclpp msg msprobe mtp mul multi multicast multilog multimodal multiple musa muse must mutually
 mx mxfp name named names namespace nan native nccl ncclx ndim need needed needs negative neither
-nested net network never new newer next nextn ngram nice ninja nixl nn nnodes no nobody node
-nodes nofile noheader nohup nolora non nonblocking none nor norm normal normalized not note
-nothing notify nounits now np npu ns nsa nsupported null num numa numactl number numbers numel
-numpy nv nvcc nvfp nvidia nvjitlink nvl nvlink nvls nvml nvrm nvrtc nvswitch nvtx obj object
-objects occurred occurrences of off offline offload offloading offset offsets ofi ok old omit on
-once one online only oom op open opens operation operations operator operators ops opt optim
-optimal optimistic optimization optimizer option optional options or order ordinary org orig
-original os oss other otherwise otlp ours out outer outlines output outputs outside over
-overflow overlap overlapping overridden override overrides overriding overwriting own owned
-owner ownership owns pack package packages packed pad padded padding page paged pages pair panic
-parallel parallelism param parameter parameters params parent parentheses parse parsed parser
-parsing part partial partition partitions parts party pass passed passes passing past patch
-patched patches path paths pattern patterns pause paused payload pci pcie pd pdmux peer pending
-per percent performance performing permanently permission permissions permitted persistent
-perturb petit pg pgtables phase phi philox physical pick pickle pid piecewise pil pinned pip
-pipe pipeline pixel pixels place placeholder placeholders placement placements plain plan
-planned plans platform ple plugin plus pod point pointer points policy poll polling pool pooled
-pools populated port ports position positional positions positive posix possible post potential
-power pp ppid pre preallocated precise precision precomputed predict preemption preferred
-prefetch prefill prefix prefixes premature prepare prepared preparing preprocess preprocessed
-preprocessing presence present preserve preshuffle press previous primary prior priority probe
-proc proceed proceeding process processed processes processing processor produce produced
-producer produces profile profiled profiler profiling program proj project projection
-projections projector projects prometheus prompt prompts propagate properly protocol provide
-provided provider provides proxy pseudonym pt ptr ptrace pts ptx ptxas publish published
-publisher push put py pydantic pyspy python pytorch q qk qkv qp qsa quadro qualified quality
-quant quantization quantize quantized quantizing quark query queue queued quit qwen radix ragged
-raise raised ran random range rank ranks ras rate rates ratio raw ray rchar rdma rdzv re reached
-read reader reading readings reads ready real reap reaper reason reasoning rebalance rebalancing
-rebuild receive received receiver recent recipe recognised recommended record recorded recorder
+nested net network never new newer next nextn ngram nice ninja nixl nn nnodes no node nodes
+nofile noheader nohup nolora non nonblocking none nor norm normal normalized not note nothing
+notify nounits now np npu ns nsa nsupported null num numa numactl number numbers numel numpy nv
+nvcc nvfp nvidia nvjitlink nvl nvlink nvls nvml nvrm nvrtc nvswitch nvtx obj object objects
+occurred occurrences of off offline offload offloading offset offsets ofi ok old omit on once
+one online only oom op open opens operation operations operator operators ops opt optim optimal
+optimistic optimization optimizer option optional options or order ordinary org orig original os
+oss other otherwise otlp ours out outer outlines output outputs outside over overflow overlap
+overlapping overridden override overrides overriding overwriting own owned owner ownership owns
+pack package packages packed pad padded padding page paged pages pair panic parallel parallelism
+param parameter parameters params parent parentheses parse parsed parser parsing part partial
+partition partitions parts party pass passed passes passing past patch patched patches path
+paths pattern patterns pause paused payload pci pcie pd pdmux peer pending per percent
+performance performing permanently permission permissions permitted persistent perturb petit pg
+pgtables phase phi philox physical pick pickle pid piecewise pil pinned pip pipe pipeline pixel
+pixels place placeholder placeholders placement placements plain plan planned plans platform ple
+plugin plus pod point pointer points policy poll polling pool pooled pools populated port ports
+position positional positions positive posix possible post potential power pp ppid pre
+preallocated precise precision precomputed predict preemption preferred prefetch prefill prefix
+prefixes premature prepare prepared preparing preprocess preprocessed preprocessing presence
+present preserve preshuffle press previous primary printed prior priority probe proc proceed
+proceeding process processed processes processing processor produce produced producer produces
+profile profiled profiler profiling program proj project projection projections projector
+projects prometheus prompt prompts propagate properly protocol provide provided provider
+provides proxy pseudonym pt ptr ptrace pts ptx ptxas publish published publisher push put py
+pydantic pyspy python pytorch q qk qkv qp qsa quadro qualified quality quant quantization
+quantize quantized quantizing quark query queue queued quit qwen radix ragged raise raised ran
+random range rank ranks ras rate rates ratio raw ray rchar rdma rdzv re reached read reader
+reading readings reads ready real reap reaper reason reasoning rebalance rebalancing rebuild
+receive received receiver recent recipe recognised recommended record recorded recorder
 recording recursion recv redistribute redistribution reduce reduced reducing reduction redundant
 ref reference refresh refusal refused refusing reg regex region regions register registered
 registering registration registry regular rejected rejection rejoin rel release released reload
@@ -170,7 +170,7 @@ restore restored result resulting results resume resumed ret retracted retractio
 retrieve retry retrying return returned returning returns reuse reuseport revision reward rid
 right ring rl rlimit rms rmsnorm ro robin roce rocm role roll root rope rotary rotatelogs
 rotation round rounding rounds route routed router routes routing row rows rpc rs rss rtx rules
-run runner running runpy runs runtime rust safe safetensors said sam same sample sampled sampler
+run runner running runpy runs runtime rust safe safetensors sam same sample sampled sampler
 samples sampling satisfy save saved saver saving say says scalar scale scaled scales scaling
 scatter scattered schedule scheduler schedulers scheduling schema scheme sconv scope score
 scoring scratch script sdpa se sec seccomp second seconds secrets secs section security
@@ -185,16 +185,16 @@ sleeping slice slices sliding slot slots slow slower slurm sm small smaller smg 
 snapshots so sock socket sockets soft softmax some sorted source sources sp space span spans
 sparse sparsity spawn spec special specific specified specify specs speculative speculator
 speculators spid split splits sps spy src srt srun ss ssh ssl ssm stable stack stacks stage
-staged stages staging stale stamp standalone standard stands starlette start started starting
-starts startup stat state states static stats status stay stays std stdbuf stderr stdout step
-steps still stochastic stop stopped stopping storage store str strategies strategy stream
-streaming streams strict strictly stride strided strides string strings strip structural
-structure sts stuck style sub subclass subclasses submit submodule subproc subprocess succeeded
-success successfully such sudo suffix sum summary supplied support supported supports sure
-suspend svlogd swa swap sweep swi swiglu switch switching sxm sym symlink symm symmetric sympy
-sync synchronous syndrome syntax sys sysctl system table tables tabulate tactic tag tags tail
-tails take taken takes tanh target targets task tasks taskset tb tbo tc tck tcp te tee tell
-tells temperature template templates temporarily temporary tensor tensors terminal terminate
+staged stages staging stale stamp standalone standard starlette start started starting starts
+startup stat state states static stats status stay stays std stdbuf stderr stdout step steps
+still stochastic stop stopped stopping storage store str strategies strategy stream streaming
+streams strict strictly stride strided strides string strings strip structural structure sts
+stuck style sub subclass subclasses submit submodule subproc subprocess succeeded success
+successfully such sudo suffix sum summary supplied support supported supports sure suspend
+svlogd swa swap sweep swi swiglu switch switching sxm sym symlink symm symmetric sympy sync
+synchronous syndrome syntax sys sysctl system table tables tabulate tactic tag tags tail tails
+take taken takes tanh target targets task tasks taskset tb tbo tc tck tcp te tee tell tells
+temperature template templates temporarily temporary tensor tensors terminal terminate
 terminated terminating tesla test testing text than that the their then there thermal these
 thing thinking third this those thread threadpool threads threshold throttle through throughput
 throwing ticks tied tier tile tilelang time timed timeout timer timers times timestamp

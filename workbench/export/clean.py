@@ -21,9 +21,9 @@ import bs4
 from bleach.css_sanitizer import CSSSanitizer  # type: ignore[import-untyped]
 from bleach.sanitizer import Cleaner  # type: ignore[import-untyped]
 
+from workbench.core.palette import verdict_state
 from workbench.display import live
 from workbench.display.html import escape
-from workbench.display.palette import verdict_state
 
 _MOST = 256_000_000  # bytes of one result's data, unpacked: more is no result of ours
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 from workbench.core.outputs import writing
+from workbench.core.palette import TONES, tone
 from workbench.display.html import escape
 from workbench.display.page import shell
-from workbench.display.palette import TONES, tone
 
 _TITLE = re.compile(r"<title>(.*?)</title>", re.DOTALL)
 _META = re.compile(

@@ -6,9 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from workbench.core.palette import tone
 from workbench.display.html import escape, prose
 from workbench.display.page import Verdict
-from workbench.display.palette import tone
 from workbench.export.clean import Shown
 
 WORST_FIRST = ("wrong", "unsure", "ok")

@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench import progress
+from workbench.core import progress
+from workbench.core.bars import bar as progress_bar
 from workbench.core.outputs import prepared, writing
-from workbench.display.bars import bar as progress_bar
 from workbench.errors import WorkbenchError, shown
 from workbench.hang.collector import collect as collector
 from workbench.hang.collector.__main__ import own

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from workbench.core.finding import GRAVITY, Experiment, Finding
-from workbench.display.text import plural
+from workbench.core.wording import plural
 
 if TYPE_CHECKING:
     from workbench.evidence.launches import Launch

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from workbench.core.finding import Confidence
 from workbench.core.verdict import Coverage, Item, Settled, Verdict, cover
-from workbench.display.text import plural
+from workbench.core.wording import plural
 
 if TYPE_CHECKING:
     from workbench.hang.ledger import LaunchLedger

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from workbench.display import text as lines
+from workbench.core.wording import middle
 from workbench.hang.diagnosis_records import RankRow, Span, TreeNode
 
 if TYPE_CHECKING:
@@ -112,10 +112,10 @@ def ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
 def frame_text(frame: Frame) -> str:
     """Return a frame as ``function (file:line)``; a native one names its library."""
     if frame.module and not frame.line:
-        return f"{lines.middle(frame.function, 160)} ({frame.module.rsplit('/', 1)[-1]})"
+        return f"{middle(frame.function, 160)} ({frame.module.rsplit('/', 1)[-1]})"
     file = frame.file.rsplit("/", 1)[-1]
     place = f" ({file}:{frame.line})" if file and frame.line else f" ({file})" if file else ""
-    return lines.middle(frame.function, 160) + place
+    return middle(frame.function, 160) + place
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

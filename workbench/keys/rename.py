@@ -18,7 +18,7 @@ from msgspec import structs
 from workbench.checkpoint.records import TensorGroup, TensorInfo, TensorTable
 from workbench.checkpoint.symbols import concrete, encode, symbolic
 from workbench.checkpoint.templates import Rows, describe, fill, parse
-from workbench.display.text import plural
+from workbench.core.wording import plural
 from workbench.engines.outcome import Gap, LoadOutcome
 from workbench.engines.simulate import Resolve
 from workbench.keys.records import Rename

@@ -7,7 +7,7 @@ from textwrap import shorten
 
 from workbench.core.finding import Confidence, Finding
 from workbench.core.verdict import Coverage, Verdict
-from workbench.display.text import plural
+from workbench.core.wording import plural
 from workbench.engines.outcome import KeyGroup, LoadOutcome, Outcome, ParameterGroup
 from workbench.engines.profile import Basis
 from workbench.keys.records import Rename

@@ -1,8 +1,8 @@
 """What a notebook keeps of a panel: the form as filled in, the call as code, and the result.
 
-It needs no kernel and no widget. While the panel is alive the form and the code are seen in its widgets, so
-a style sheet hides them here; once the kernel has gone it hides the widgets' place instead, which would say
-"model not found".
+It needs no kernel and no widget, and holds no secret of a launch line: a notebook is handed on. While the
+panel is alive the form and the code are seen in its widgets, so a style sheet hides them here; once the
+kernel has gone it hides the widgets' place instead, which would say "model not found".
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.display.html import code_lines, escape, prose, sign
 from workbench.errors import WorkbenchError
 from workbench.panels.session import FORMS, Ended, Session
+from workbench.secret_shapes import without_secrets
 
 if TYPE_CHECKING:
     from workbench.panels.forms import Form, Values
@@ -111,7 +112,7 @@ def chosen(form: Form, values: Values) -> list[tuple[str, str]]:
         if value in (None, "", ()) or field.name in unused:
             continue
         text = ("yes" if value else "no") if isinstance(value, bool) else str(value)
-        found.append((field.label, text))
+        found.append((field.label, without_secrets(text)))
     return found
 
 
@@ -125,7 +126,7 @@ def _fields(form: Form, values: Values) -> str:
 
 
 def _code(code: str) -> str:
-    return f'<pre style="{_CODE}">{code_lines(code)}</pre>'
+    return f'<pre style="{_CODE}">{code_lines(without_secrets(code))}</pre>'
 
 
 def error_html(error: WorkbenchError) -> str:
@@ -146,7 +147,7 @@ def _text_of_form(session: Session) -> Iterator[str]:
     yield f"{session.form.label} (not run yet)"
     yield from _text_fields(session.form, session.values[session.form.name])
     with contextlib.suppress(WorkbenchError):
-        yield session.call().code()
+        yield without_secrets(session.call().code())
 
 
 def _text_of_runs(ended: tuple[Ended, ...]) -> Iterator[str]:
@@ -155,7 +156,7 @@ def _text_of_runs(ended: tuple[Ended, ...]) -> Iterator[str]:
             if one is ended[0]:
                 yield one.form.label
                 yield from _text_fields(one.form, one.values)
-            yield one.call.code()
+            yield without_secrets(one.call.code())
             yield ""
         yield from _text_of_run(one)
 

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
-from workbench import progress
+from workbench.core import progress
+from workbench.core.progress import Progress
 from workbench.errors import WorkbenchError
-from workbench.progress import Progress
 
 if TYPE_CHECKING:
     from workbench.core.result import Result

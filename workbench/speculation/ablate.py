@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from workbench.display.bars import bar as progress_bar
+from workbench.core.bars import bar as progress_bar
 from workbench.errors import WorkbenchError, shown
 from workbench.speculation.ablations import Ablations
 from workbench.speculation.causes import ENOUGH, Cause, CauseFacts, Tried, judge_part, needs_pairs

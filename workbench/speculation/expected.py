@@ -56,7 +56,7 @@ class Expected:
         """Take the user's word for it."""
         if not 1.0 < accept_length < 1000:
             raise WorkbenchError(
-                f"an expected acceptance length of {shown(accept_length)} is not above 1",
+                f"an expected acceptance length of {shown(accept_length)} is not between 1 and 1,000",
                 why="the target's own token counts: 1.00 means that nothing is accepted",
                 next_step="Give a number above 1, as a healthy server logs it.",
             )

@@ -186,8 +186,7 @@ class Replay(Result):
         """Return one round as text: the text so far, the tree, the target's choices, why it stopped."""
         from workbench.core import render
 
-        text: str = render._layout(self).round_text(self, row, width)
-        return text
+        return render.parts_to_text(render.layout(self).round_parts(self, row), width)
 
     def next_rejection(self, row: int = -1) -> int | None:
         """Return the next round after `row` that rejects a draft, None if there is none."""

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from workbench import progress
+from workbench.core import progress
 from workbench.errors import WorkbenchError, shown
 from workbench.speculation.config_fields import ModelConfig
 from workbench.speculation.features import (

@@ -10,7 +10,7 @@ from typing import Any
 
 from workbench.core.finding import Finding
 from workbench.core.saving import strict
-from workbench.display import text as lines
+from workbench.core.wording import middle, plural
 from workbench.hang import wording
 from workbench.hang.diagnosis import HangDiagnosis
 from workbench.hang.diagnosis_records import RankRow, ThreadRow, walk
@@ -90,7 +90,7 @@ def _ranks(diagnosis: HangDiagnosis) -> Iterator[Part]:
     yield Groups(rows, shown=SHOWN_RANKS, noun="group")
     folded = sum(rank.folded for rank in diagnosis.ranks)
     if folded:
-        yield Prose(f"{lines.plural(folded, 'bystander thread')} folded")
+        yield Prose(f"{plural(folded, 'bystander thread')} folded")
 
 
 def _rank_group(ranks: Sequence[RankRow]) -> Group:
@@ -124,7 +124,7 @@ def _label(branch: wording.Branch) -> str:
 def _chain(branch: wording.Branch) -> str:
     """Return a run of frames on a line: its first, and the last two, which matter most."""
     frames = branch.frames
-    names = [lines.middle(frame.function.rsplit(".", 1)[-1], 60) for frame in frames]
+    names = [middle(frame.function.rsplit(".", 1)[-1], 60) for frame in frames]
     last = wording.frame_text(frames[-1])
     if len(names) > 4:
         names = [names[0], f"… {len(names) - 3} frames", names[-2], last]
@@ -204,7 +204,7 @@ class _Table:
     def number(self, frame: Frame) -> int:
         at = self._at.setdefault(frame, len(self.rows))
         if at == len(self.rows):
-            name = lines.middle(frame.function, LONGEST_FRAME)
+            name = middle(frame.function, LONGEST_FRAME)
             self.rows.append([name, frame.file, frame.line, frame.module])
         return at
 

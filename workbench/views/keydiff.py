@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
+from workbench.core.palette import ORDER
 from workbench.core.saving import strict
-from workbench.display.palette import ORDER
-from workbench.display.text import plural
+from workbench.core.wording import plural
 from workbench.engines.outcome import KeyGroup, ParameterGroup
 from workbench.keys.records import KeyDiff, Rename
 from workbench.keys.verdict import basis_text

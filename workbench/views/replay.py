@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from workbench.core.saving import strict
-from workbench.display.terminal import add
-from workbench.display.text import Page, plural
+from workbench.core.wording import plural
 from workbench.errors import WorkbenchError, shorten
 from workbench.speculation import player
 from workbench.speculation.records import Round
@@ -167,8 +166,8 @@ def positions(replay: Replay) -> list[tuple[int, float | None, float | None, flo
 # One round
 
 
-def round_text(replay: Replay, row: int, width: int | None = None) -> str:
-    """Return one round as text.
+def round_parts(replay: Replay, row: int) -> tuple[Part, ...]:
+    """Return one round, laid out.
 
     Raises
     ------
@@ -183,10 +182,7 @@ def round_text(replay: Replay, row: int, width: int | None = None) -> str:
             next_step="Ask for show(0), or for show(replay.next_rejection()).",
         )
     row %= len(kept)
-    page = Page(width)
-    for part in (Heading(_which(replay, row).capitalize()), *_round(replay, row)):
-        add(part, page)
-    return str(page).lstrip("\n")
+    return (Heading(_which(replay, row).capitalize()), *_round(replay, row))
 
 
 def _which(replay: Replay, row: int) -> str:

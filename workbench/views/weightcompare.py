@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.display.text import plural
+from workbench.core.wording import plural
 from workbench.errors import shorten
 from workbench.views.parts import Document, Findings, Group, Groups, Heading, head
 from workbench.views.parts import Part as Shown

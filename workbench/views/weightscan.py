@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from workbench.display.text import glyph, plural
+from workbench.core.palette import tone
+from workbench.core.wording import plural
 from workbench.errors import shorten
 from workbench.views.parts import (
     Code,
@@ -226,14 +227,14 @@ def _sign_map(scan: WeightScan) -> Iterator[Shown]:
         signs = [["·"] * len(grid.labels) for _ in grid.layers]
         shown = cells(grid, state, VERDICTS, {})
         for row, column, verdict in zip(grid.row, grid.column, shown.state, strict=True):
-            signs[int(row)][int(column)] = glyph(verdict)
+            signs[int(row)][int(column)] = tone(verdict).glyph
         wide = max(len(str(layer)) for layer in grid.layers)
         lines = [
             f"{layer:>{wide}}  {' '.join(line)}"
             for layer, line in zip(grid.layers, signs, strict=True)
         ]
         if len(lines) > FEW_LAYERS:  # of many layers only those that are not plainly well
-            well = {glyph("trained"), "·"}
+            well = {tone("trained").glyph, "·"}
             lines = [
                 text for text, line in zip(lines, signs, strict=True) if not well.issuperset(line)
             ]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from workbench.checkpoint.dequantize import logical_weights, matrix_shape
-from workbench.display.bars import bar as progress_bar
+from workbench.core.bars import bar as progress_bar
 from workbench.errors import WorkbenchError, shorten, shown
 from workbench.weights.changes import Change, Changes
 from workbench.weights.results import WeightComparison, WeightScan

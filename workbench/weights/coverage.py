@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from workbench.core.verdict import Coverage, Item, Settled, State, cover
-from workbench.display.text import plural
+from workbench.core.wording import plural
 from workbench.errors import shorten
 from workbench.weights.changes import STATES, Changes
 from workbench.weights.faults import bad_values, half_empty

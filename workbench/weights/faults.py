@@ -10,7 +10,7 @@ import numpy as np
 
 from workbench.core.finding import Finding
 from workbench.core.verdict import State
-from workbench.display.text import plural
+from workbench.core.wording import plural
 from workbench.errors import shorten
 from workbench.weights.names import is_filled_later, named
 from workbench.weights.relations import TARGETS_OWN

@@ -11,7 +11,7 @@ import numpy as np
 from workbench.checkpoint.templates import describe, group_names
 from workbench.core.finding import GRAVITY, Finding
 from workbench.core.verdict import Coverage, Verdict
-from workbench.display.text import plural
+from workbench.core.wording import plural
 from workbench.errors import shorten
 from workbench.weights.coverage import covered
 from workbench.weights.faults import (

@@ -18,8 +18,8 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.checkpoint.dequantize import LogicalWeight, logical_weights, matrix_shape
-from workbench.display.bars import bar as progress_bar
-from workbench.display.text import plural
+from workbench.core.bars import bar as progress_bar
+from workbench.core.wording import plural
 from workbench.errors import WorkbenchError, shorten
 from workbench.weights.results import WeightScan
 from workbench.weights.server import BadAnswer, Server, number_of, told

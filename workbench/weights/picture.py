@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.checkpoint.templates import group_names
+from workbench.core.palette import RAMP
 from workbench.core.saving import strict
-from workbench.display.palette import RAMP
 from workbench.weights.grid import Grid, cells, grids, scale, span
 from workbench.weights.names import places
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.display.palette import BACKGROUNDS, RAMP, tone
+from workbench.core.palette import BACKGROUNDS, RAMP, tone
 from workbench.errors import WorkbenchError, clean, shorten, shown
 from workbench.weights.changes import STATES
 from workbench.weights.grid import Grid, cells, grids, scale, span

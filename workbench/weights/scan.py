@@ -12,9 +12,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench import progress
 from workbench.checkpoint.dequantize import LogicalWeights, logical_weights
-from workbench.display.bars import bar as progress_bar
+from workbench.core import progress
+from workbench.core.bars import bar as progress_bar
 from workbench.errors import WorkbenchError, shorten, shown
 from workbench.weights.reading import check_sample
 from workbench.weights.records import Judgement, Measure

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from workbench.core.finding import GRAVITY, Confidence, Finding
 from workbench.core.verdict import Verdict
-from workbench.display.text import plural
+from workbench.core.wording import plural
 from workbench.errors import shorten
 from workbench.weights.changes import Change, Changes
 from workbench.weights.coverage import compared

@@ -98,7 +98,7 @@ def collect(out: IO[bytes], plan: Plan) -> Collected:
     except SecretError as error:
         collector.case.abort()
         raise servers.CollectError(
-            "no case was written",
+            "the case was not written",
             f"a secret of the server would be in it, in {error}",
             "Report this as a fault of the workbench; the server's log can be given by hand meanwhile.",
         ) from None

@@ -38,7 +38,7 @@ def _lines(case: zipfile.ZipFile, size: int) -> Iterator[str]:
     for name, meaning in (
         (DROPPED, "words that are not on the list of harmless ones"),
         (LEFT_OUT, "what is secret by its name or its shape"),
-        ("host-, user-, addr-, dir-, value-…", "stand for a name or a text: the same for the same"),
+        ("host-, user-, addr-, dir-, value-…", "replace a name or a text: the same for the same"),
     ):
         yield f"  {name}: {meaning}"
     yield ""

@@ -1,7 +1,7 @@
 """How far a long analysis is, for whoever watches it from another thread, and whether it shall stop.
 
 The analyses show their own bar on a terminal. A notebook's panel runs them in a thread of its own: it calls
-`watched`, and `workbench.display.bars` then gives them a `Bar` that reports to it instead. What has no bar
+`watched`, and `workbench.core.bars` then gives them a `Bar` that reports to it instead. What has no bar
 uses `say` and `step`. Nobody watches: both do nothing.
 """
 

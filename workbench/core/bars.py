@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from workbench import progress
+from workbench.core import progress
 
 
 def bar(items: Iterable[Any] | None = None, **options: Any) -> Any:
