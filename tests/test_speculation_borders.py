@@ -193,6 +193,12 @@ def test_some_positions_are_compared_where_only_some_are_known() -> None:
     assert judge_replay(seen(expected=whole, logged=None, observed=many)).ok is None
 
 
+def test_without_a_length_nothing_is_low() -> None:
+    assert seen(logged=None).low is None
+    assert seen(logged=None, expected=None).low is None
+    assert seen(logged=None, observed=Tally(())).low is None
+
+
 def test_undoing_is_worth_its_time_where_it_could_tell() -> None:
     assert suspects(seen(2.199, static=(ERROR,)))
     assert not suspects(seen(2.201, static=(ERROR,)))
