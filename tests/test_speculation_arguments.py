@@ -114,6 +114,8 @@ def test_what_is_no_prompt(prompts: Any) -> None:
 
 
 def test_files_of_prompts(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+
     def file(name: str, text: bytes) -> Path:
         (tmp_path / name).write_bytes(text)
         return tmp_path / name

@@ -517,7 +517,8 @@ HINTS: dict[str, tuple[list[Change], str, str, list[str]]] = {
         [said(rope_parameters={"rope_theta": 50.0, "rope_type": "default"})], NEW, "EAGLE3",
         ["rotary positions rope-differs note possible part"]),
     "an embedding of its own": (
-        [scaled_embedding], NEW, "EAGLE3", ["embedding embedding-differs note possible part"]),
+        [scaled_embedding], "", "EAGLE3", ["embedding embedding-differs note possible part"]),
+    "an embedding of its own that the engine replaces": ([scaled_embedding], NEW, "EAGLE3", []),
     "a flag that is not read": (
         [said(norm_before_residual=True)], NEW, "EAGLE3",
         [f"norm_before_residual norm-before-residual-not-read {CERTAIN} part"]),

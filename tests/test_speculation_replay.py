@@ -197,6 +197,7 @@ def test_captured_memory_goes_before_the_file() -> None:
 
 
 def test_prompts_may_be_ids_text_or_a_file(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
     lines = (INCIDENT / "training/prompts.jsonl").read_text().splitlines()[:3]
     ids = [json.loads(line)["ids"] for line in lines]
     by_ids = workbench.replay(TARGET, DRAFT, ids, new_tokens=16)

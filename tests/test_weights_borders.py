@@ -551,7 +551,9 @@ def change(state: str, by: float | None = None, name: str = "a.weight", **more: 
 
 def compared(*rows: Change, own: bool = False) -> tuple[bool | None, dict[str, str]]:
     verdict, findings = conclude(Changes(rows), (), own)
-    return verdict.ok, {f.code.removeprefix("weights."): f"{f.severity} {f.confidence}" for f in findings}
+    return verdict.ok, {
+        f.code.removeprefix("weights."): f"{f.severity} {f.confidence}" for f in findings
+    }
 
 
 NORM = {"name": "norm.weight", "shape": (64,), "shape_after": (64,)}

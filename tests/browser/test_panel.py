@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from ..conftest import ROOT
-from .test_lab import RUN_ALL, lab, open_lab, write
+from .jupyter import Server, run_all, write
+from .test_lab import lab, open_lab
 
 __all__ = ["lab", "open_lab"]  # fixtures
 
@@ -44,18 +45,18 @@ def focused(page: Any) -> str:
 
 
 @pytest.fixture
-def opened(lab: tuple[str, Path], open_lab: Callable[[str], Any]) -> Any:
+def opened(lab: Server, open_lab: Callable[[str], Any]) -> Any:
     """A panel in a notebook that has just been run."""
-    _, work = lab
+    work = lab.work
     write(work / "panel.ipynb", "import workbench\npanel = workbench.panel()\npanel", "1 + 1")
     page = open_lab("panel.ipynb")
-    page.evaluate(RUN_ALL, "panel.ipynb")
+    run_all(page, "panel.ipynb")
     page.locator(".wb-panel[data-ready]").wait_for(timeout=60_000)
     return page
 
 
 def test_by_keyboard_to_a_diagnosis_that_survives_the_kernel(
-    lab: tuple[str, Path], open_lab: Callable[[str], Any], opened: Any
+    lab: Server, open_lab: Callable[[str], Any], opened: Any
 ) -> None:
     page = opened
     cells = page.evaluate(CELLS)
@@ -88,7 +89,7 @@ def test_by_keyboard_to_a_diagnosis_that_survives_the_kernel(
     picture(page, "panel.png")
 
     page.evaluate(SAVE_AND_SHUT_DOWN)
-    _, work = lab
+    work = lab.work
     outputs = json.loads((work / "panel.ipynb").read_text())["cells"][0]["outputs"]
     assert "VBox" not in json.dumps([one["data"].get("text/plain", "") for one in outputs])
     page = open_lab("panel.ipynb")
@@ -104,9 +105,9 @@ def test_by_keyboard_to_a_diagnosis_that_survives_the_kernel(
 
 
 def test_an_untrusted_reader_sees_form_code_and_result(
-    lab: tuple[str, Path], open_lab: Callable[[str], Any], opened: Any
+    lab: Server, open_lab: Callable[[str], Any], opened: Any
 ) -> None:
-    _, work = lab
+    work = lab.work
     page = opened
     page.locator(".wbp-name-path input").fill(str(CASE))
     page.keyboard.press("Enter")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from workbench.display import assets, html
+from workbench.display import assets, live
 from workbench.display.page import shell
 from workbench.speculation.result import Replay
 
@@ -30,7 +30,11 @@ def payload_page(folder: Path, payload: dict[str, Any]) -> Path:
     data = assets.packed(payload)
     out = folder / "payload.html"
     out.write_text(
-        shell("x", html.live(data, "<p>no script ran</p>"), scripts=(html.start_script(data),))
+        shell(
+            "x",
+            live.live(data, "<p>no script ran</p>", payload["schema"]),
+            scripts=(live.start_script(),),
+        )
     )
     return out
 

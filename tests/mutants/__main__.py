@@ -134,7 +134,7 @@ def _kept(file: str) -> Path:
 def _trace(copy: Path, file: str, judging: frozenset[str]) -> Any:
     tracer = Tracer(copy, judging)
     tracer.start()
-    code = _pytest([file], [tracer])
+    code = _pytest(["--maxfail=1000", file], [tracer])
     sys.settrace(None)
     if code not in (0, 1, 5):
         raise RuntimeError(f"pytest ended with {code}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from workbench import __version__
 from workbench.core.palette import verdict_state
 from workbench.display import assets, html, live
 from workbench.display.static_html import static
@@ -68,6 +69,7 @@ def shell(
 <html lang="en"{f' data-wb-theme="{html.escape(theme)}"' if theme else ""}>
 <head>
 <meta charset="utf-8">
+<meta name="generator" content="workbench {__version__}">
 <meta http-equiv="Content-Security-Policy" content="{_POLICY.format(scripts=allowed)}">
 <meta name="viewport" content="width=device-width,initial-scale=1">
 <meta name="color-scheme" content="light dark">

@@ -101,7 +101,7 @@ def _shares(
 
 
 def scan_share(
-    source: str, stamp: float, count: int, part: list[int], sample: float | None, device: str
+    source: str, stamp: str, count: int, part: list[int], sample: float | None, device: str
 ) -> list[tuple[int, Pair]] | tuple[str, str, str]:
     """Measure and judge some weights in one thread of a worker.
 

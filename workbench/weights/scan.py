@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
+import hashlib
 import os
 import re
 import sys
@@ -284,7 +286,7 @@ def _result(
 
 
 @lru_cache(maxsize=2)
-def opened_by_worker(source: str, stamp: float) -> tuple[LogicalWeights, Config | None]:
+def opened_by_worker(source: str, stamp: str) -> tuple[LogicalWeights, Config | None]:
     """Open a checkpoint once in each process of a cluster; `stamp` tells changed files apart."""
     from workbench.checkpoint.open import open_checkpoint
 
@@ -292,12 +294,20 @@ def opened_by_worker(source: str, stamp: float) -> tuple[LogicalWeights, Config 
     return logical_weights(opened), _config(opened, [])
 
 
-def absolute(source: str) -> tuple[str, float]:
-    """Return a local path or an address as every process reads it, and when the file was changed."""
+def absolute(source: str) -> tuple[str, str]:
+    """Return a local path or an address as every process reads it, and a stamp that changes with its files.
+
+    A folder's own time does not change where one of its files is written anew in its place.
+    """
     from workbench.checkpoint.open import given
 
     path = Path(source).expanduser()
     try:
-        return str(path.resolve(strict=True)), path.stat().st_mtime
+        real = path.resolve(strict=True)
+        with contextlib.ExitStack() as stack:
+            entries = stack.enter_context(os.scandir(real)) if real.is_dir() else ()
+            files = [real.stat(), *(entry.stat() for entry in entries)]
     except (OSError, ValueError, RuntimeError):
-        return given(source), 0.0
+        return given(source), ""
+    about = sorted((file.st_ino, file.st_mtime_ns, file.st_size) for file in files)
+    return str(real), hashlib.sha256(repr(about).encode()).hexdigest()[:16]

@@ -90,4 +90,4 @@ def test_every_bar_of_the_workbench_is_this_one() -> None:
         for path in sorted((ROOT / "workbench").rglob("*.py"))
         if re.search(r"^\s*(from|import) tqdm\b", path.read_text("utf-8"), re.MULTILINE)
     ]
-    assert users == ["workbench/display/bars.py"]
+    assert users == ["workbench/core/bars.py"]
