@@ -77,7 +77,7 @@ def test_the_layer_that_was_drawn_anew_is_found(tmp_path: Path) -> None:
         "model.layers.7.*: 7 of 7 matrices are indistinguishable",
         "data:image/png;base64,",
         "9 of 111 tensors changed",
-        "model.midlayer.self_attn.o_proj.weight looks like memory that nobody wrote",
+        "model.midlayer.self_attn.o_proj.weight looks like memory that was never written",
         "3 tensors are constant: all zeros",
     )
     assert_told(page, story)
