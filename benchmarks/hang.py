@@ -55,12 +55,12 @@ def main() -> None:
         begin, cpu = time.perf_counter(), time.process_time()
         tree.merge(looks)
         told = f"{time.perf_counter() - begin:.2f} s ({time.process_time() - cpu:.2f} s of CPU)"
-        print(f"merged tree of {RANKS} ranks x {THREADS} threads, looked at {name}: {told}")
+        print(f"merged tree of {RANKS} ranks x {THREADS} threads, seen {name}: {told}")
     begin, cpu = time.perf_counter(), time.process_time()
     got = diagnose(made)
     told = f"{time.perf_counter() - begin:.2f} s ({time.process_time() - cpu:.2f} s of CPU)"
     print(
-        f"whole diagnosis of them, looked at twice: {told}; {got.state}, {len(got.threads)} threads"
+        f"whole diagnosis of them, in two snapshots: {told}; {got.state}, {len(got.threads)} threads"
     )
     begin = time.perf_counter()
     size = len(got.to_json())

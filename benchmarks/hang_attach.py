@@ -146,7 +146,7 @@ def main() -> None:
     plain, mine, alone = (
         middle[n] for n in ("py-spy, all at once", "snapshot", "py-spy, one by one")
     )
-    print(f"snapshot / parallel pass: {mine[0] / plain[0]:.2f} (at most 1.2 is wanted)")
+    print(f"snapshot / parallel pass: {mine[0] / plain[0]:.2f} (goal: at most 1.2)")
     print(f"pause / parallel pass's:  {mine[1] / plain[1]:.2f}")
     print(f"pause / one by one's:     {mine[1] / alone[1]:.2f}")
 

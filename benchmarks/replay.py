@@ -16,17 +16,17 @@ from pathlib import Path
 from typing import TypeVar
 
 from workbench.checkpoint.open import open_checkpoint
-from workbench.speculation.ablate import FIRST_LOOK, ablate
+from workbench.speculation.ablate import FIRST_PASS, ablate
 from workbench.speculation.expected import Expected
 from workbench.speculation.layers import Numerics
-from workbench.speculation.observed import Launch, read_run
+from workbench.speculation.observed import DraftLaunch, read_run
 from workbench.speculation.run import generate
 from workbench.speculation.target import LlamaTarget
 from workbench.speculation.trial import Trial
 
 T = TypeVar("T")
 DATA = Path(__file__).resolve().parents[1] / "data" / "incident"
-LAUNCH = Launch(
+LAUNCH = DraftLaunch(
     "sglang==0.5.11", "EAGLE3", steps=4, topk=1, draft_tokens=5, graphs=False, backend="triton",
     dtype="bfloat16",
 )  # fmt: skip
@@ -43,8 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--prompts", type=int, default=200)
     parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--generated", type=int, default=40, help="prompts that are generated anew")
-    parser.add_argument("--look", type=int, default=FIRST_LOOK, help="requests of the first look")
+    parser.add_argument(
+        "--generated", type=int, default=40, help="prompts that are generated again"
+    )
+    parser.add_argument("--look", type=int, default=FIRST_PASS, help="requests of the first pass")
     chosen = parser.parse_args(arguments)
     target = LlamaTarget.read(open_checkpoint(DATA / "target"), Numerics("bfloat16"))
     run = read_run(DATA / "runs" / "sglang-0.5.14" / "speculators").some(chosen.prompts)
@@ -66,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"{len(prompts)} prompts, {chosen.tokens} new tokens, {len(replayed)} rounds")
     print(f"  target once (answers and trace)   {begun:8.1f} s")
     print(f"  one replay                        {replaying:8.1f} s")
-    print(f"  {len(changes):3d} ablations (first look {chosen.look:3d})    {ablating:8.1f} s")
+    print(f"  {len(changes):3d} ablations (first pass {chosen.look:3d})    {ablating:8.1f} s")
     for what, requests in (
         ("each as its own generation", len(prompts) * len(changes)),
         ("… of the requests replayed", sum(change.requests for change in changes)),

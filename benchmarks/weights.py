@@ -82,7 +82,7 @@ def buffers(mib: int) -> dict[str, tuple[str, Array]]:
         "BF16, all equal": ("BF16", np.full_like(codes, 0x3C4A)),
         "BF16, plus and minus one value": ("BF16", sign),
         "BF16, half zeros": ("BF16", np.where(normal > 0, codes, np.uint16(0))),
-        "BF16, all codes (garbage)": (
+        "BF16, all codes (uninitialised memory)": (
             "BF16", np.random.default_rng(1).integers(0, 1 << 16, codes.size, np.uint16),
         ),
         "F16, normal": ("F16", normal.astype(np.float16)),

@@ -7,15 +7,20 @@ import itertools
 from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 
-from workbench.result import Finding, Result
+from workbench.core.finding import Finding
+from workbench.core.result import Result
+from workbench.core.saving import Saved
+from workbench.core.verdict import Verdict, unrecorded
+from workbench.views.parts import Document, Findings, Group, Groups, document, head
 
 SCHEMA = "workbench.keydiff/1"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Sample(Result):
-    """A result with a ready-made payload. It has no schema of its own: it is never loaded."""
+    """A result with a ready-made payload; it is never loaded."""
 
+    schema: ClassVar[str] = SCHEMA
     data: dict[str, Any]
     findings: tuple[Finding, ...] = ()
     limits: ClassVar[list[int | None]] = []
@@ -24,22 +29,43 @@ class Sample(Result):
     def title(self) -> str:
         return str(self.data["title"])
 
+    @property
+    def verdict(self) -> Verdict:  # type: ignore[override]
+        given = self.data["verdict"]
+        return Verdict("sample", given["line"], coverage=unrecorded(given["ok"], "sample"))
+
     def to_dict(self) -> dict[str, Any]:
         return self.data
 
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        return cls(data)
+    def saved(self) -> Saved:
+        raise NotImplementedError
 
-    def to_text(self, width: int | None = None) -> str:
-        return str(self.data["verdict"]["line"])
+    @classmethod
+    def restored(cls, saved: Any, verdict: Verdict) -> Self:
+        raise NotImplementedError
+
+    def contradiction(self) -> str:
+        return ""
 
     def rows(self) -> Iterator[dict[str, Any]]:
         yield from self.data["table"]["groups"]
 
+    def document(self) -> Document:
+        facts = [(name, value) for name, value in self.data["facts"]]
+        rows = tuple(
+            Group(
+                group["status"],
+                group["text"],
+                (f"{group['count']:,}×", str(group["shape"]), group["dtype"] or ""),
+                (("", f"→ {group['rename']}" if group["rename"] else group["reason"]),),
+            )
+            for group in self.data["table"]["groups"]
+        )
+        return document(self, facts, [Findings(self.findings), Groups(rows)])
+
     def payload(self, limit: int | None = None) -> dict[str, Any]:
         self.limits.append(limit)
-        return self.data
+        return head(self.document()) | self.data | {"verdict": head(self.document())["verdict"]}
 
 
 def group(status: str, text: str, **more: Any) -> dict[str, Any]:
@@ -121,14 +147,14 @@ def incident() -> Sample:
             template=f"layers.{{}}.{name}",
             index=[[0]],
             names=None,
-            reason="no parameter of this name; the loader drops it without a word",
+            reason="no parameter of this name; the loader silently ignores it",
             place=place,
             rename=f"midlayer.{name}",
         )
         for name, shape in _LAYER.items()
     ]
     groups += [
-        group("missing", f"midlayer.{n}", shape=s, reason="nothing writes it: uninitialised memory")
+        group("missing", f"midlayer.{n}", shape=s, reason="not written: uninitialised memory")
         for n, s in _LOST.items()
     ]
     groups += [

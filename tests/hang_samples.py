@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
+from workbench.core.finding import Confidence, Experiment, Finding
+from workbench.core.verdict import Coverage, Item, Verdict
 from workbench.hang.diagnosis import HangDiagnosis
+from workbench.hang.diagnosis_records import RankRow, Span, ThreadRow, TreeNode
 from workbench.hang.records import Frame
-from workbench.hang.shown import RankSeen, Span, ThreadSeen, TreeNode
-from workbench.result import Experiment, Finding
 
 HOSTILE = '</script><img src=x onerror="window.owned=1"><b>&amp;\'`{0}\u2028\u202e'
 START = 1_795_977_000.0
@@ -92,8 +93,8 @@ def finding(odd: str, waiting: str) -> Finding:
         f"{odd} left the common path in graph capture, and {waiting} wait for it in a host barrier",
         detail="The barrier of the gloo group has a timeout of two hours that no flag changes.",
         evidence_for=(
-            f"{waiting} stand in `GroupCoordinator.barrier` under `capture_one` in both snapshots",
-            f"{odd} stands in `FlashInferAutotuner.choose_one`, frozen over 31 s",
+            f"{waiting} are in `GroupCoordinator.barrier` under `capture_one` in both snapshots",
+            f"{odd} is in `FlashInferAutotuner.choose_one`, frozen over 31 s",
             "utilisation 0 % on all GPUs: a host-side wait, no resident kernel",
         ),
         evidence_against=("native frames were not taken: the kernel it waits for is not named",),
@@ -103,12 +104,23 @@ def finding(odd: str, waiting: str) -> Finding:
     )
 
 
+def verdict(
+    state: str,
+    sentence: str,
+    *items: Item,
+    confidence: Confidence = "likely",
+    overturned_by: tuple[str, ...] = (),
+) -> Verdict:
+    """A verdict over some items."""
+    return Verdict(state, sentence, confidence, Coverage(items), overturned_by)
+
+
 def diverged(count: int = 8, odd: int = 5) -> HangDiagnosis:
     """`count` ranks in a barrier of graph capture, but one."""
     others = tuple(rank for rank in range(count) if rank != odd)
     stacks = [(_ROOT + _INIT + _BARRIER, others), (_ROOT + _INIT + _KERNEL, (odd,))]
     ranks = tuple(
-        RankSeen(
+        RankRow(
             rank,
             f"TP{rank}",
             "odd" if rank == odd else "waiting",
@@ -131,7 +143,7 @@ def diverged(count: int = 8, odd: int = 5) -> HangDiagnosis:
         for rank in range(count)
     )
     threads = tuple(
-        ThreadSeen(
+        ThreadRow(
             rank, 4000 + rank, snapshot, "MainThread",
             tuple(frame(name) for name in reversed(_ROOT + _INIT + (_KERNEL if rank == odd else _BARRIER))),
             main=True, active=False,
@@ -140,7 +152,7 @@ def diverged(count: int = 8, odd: int = 5) -> HangDiagnosis:
         for snapshot in range(2)
     )  # fmt: skip
     spare = tuple(
-        ThreadSeen(
+        ThreadRow(
             rank, 4000 + rank, snapshot, f"Thread-{n} (tqdm_monitor)",
             (frame("Event.wait"), frame("TMonitor.run"), frame("Thread._bootstrap")),
             folded="tqdm monitor", active=False,
@@ -151,12 +163,32 @@ def diverged(count: int = 8, odd: int = 5) -> HangDiagnosis:
     )  # fmt: skip
     waiting = f"{len(others)} ranks"
     return HangDiagnosis(
-        summary=f"Hung while decode graphs are captured: 1 of {count} ranks left the common path. "
-        f"TP{odd} stands in FlashInferAutotuner.choose_one, the other {len(others)} wait in a barrier.",
-        state="hung",
+        verdict=verdict(
+            "hung",
+            f"Hung while decode graphs are captured: 1 of {count} ranks left the common path. "
+            f"TP{odd} is in FlashInferAutotuner.choose_one, the other {len(others)} wait in a barrier.",
+            Item(
+                "rank",
+                f"ranks 0-{count - 1}",
+                "wrong",
+                "at the same place in both snapshots",
+                count,
+            ),
+            Item(
+                "question", "which kernel", how="take native frames (native=True)", essential=False
+            ),
+            Item(
+                "question",
+                "whether another NCCL version would do the same",
+                how="stacks do not show it",
+                essential=False,
+            ),
+            overturned_by=(
+                f"a third snapshot in which TP{odd} has moved: then it is slow, not hung",
+            ),
+        ),
         phase="graph_decode",
         wait_class="HOST_COLL",
-        confidence="likely",
         odd_ranks=(odd,),
         waiting_ranks=others,
         experiment=EXPERIMENT,
@@ -164,11 +196,6 @@ def diverged(count: int = 8, odd: int = 5) -> HangDiagnosis:
         engine="sglang",
         version="0.5.14",
         findings=(finding(f"TP{odd}", waiting),),
-        overturns=(f"a third snapshot in which TP{odd} has moved: then it is slow, not hung",),
-        unknowns=(
-            "which kernel: take native frames (native=True)",
-            "whether another NCCL version would do the same: stacks do not show it",
-        ),
         times=(START + 90, START + 121),
         silent_for=68.0,
         log_end=START + 53.2,
@@ -176,6 +203,46 @@ def diverged(count: int = 8, odd: int = 5) -> HangDiagnosis:
         tree=forest(stacks),
         timeline=start_up(range(count)),
         threads=threads + spare,
+    )
+
+
+def idle() -> HangDiagnosis:
+    """A healthy server of two ranks, with nothing to do."""
+    base = diverged(2, 1)
+    ranks = tuple(
+        dataclasses.replace(
+            rank, standing="idle", phase="ready", wait_class="IDLE", cpu=0.8,
+            frame=frame("SchedulerRequestReceiver.recv_requests"),
+        )
+        for rank in base.ranks
+    )  # fmt: skip
+    return dataclasses.replace(
+        base,
+        verdict=verdict(
+            "idle",
+            "healthy and idle: all ranks are in their event loops and wait for requests (2 of 2 ranks)",
+            Item("rank", "ranks 0-1", "ok", "alive, and its stack was read", 2),
+            Item("snapshot comparison", "progress of ranks 0-1", "ok", "its event loop turns", 2),
+            Item("server log", "server log", "ok", "it reports no end after the last snapshot"),
+            Item("HTTP port", "HTTP port", how="not tried", essential=False),
+            confidence="certain",
+            overturned_by=("a request that is accepted and never answered",),
+        ),
+        phase="ready",
+        wait_class="IDLE",
+        experiment=Experiment(
+            "send one request with a time limit: curl -m 20 http://HOST:PORT/health_generate",
+            "it answers 200: the server is healthy; the fault is in the client, the address or a proxy",
+            "it does not answer: take snapshots while the request is pending",
+            "one token",
+        ),
+        odd_ranks=(),
+        waiting_ranks=(),
+        ranks=ranks,
+        findings=(),
+        silent_for=None,
+        tree=forest([((*_ROOT, "Scheduler.event_loop_overlap"), (0, 1))]),
+        timeline=start_up(range(2), "ready"),
     )
 
 
@@ -194,15 +261,22 @@ def partly_seen() -> HangDiagnosis:
         (6, "not_collected", "its host was not collected", ""),
         (7, "not_collected", "its host was not collected", ""),
     ):
-        ranks[at] = RankSeen(at, f"TP{at}", standing, why=why, remedy=remedy)  # type: ignore[arg-type]
+        ranks[at] = RankRow(at, f"TP{at}", standing, why=why, remedy=remedy)  # type: ignore[arg-type]
     ranks[5] = dataclasses.replace(ranks[5], standing="stopped", state="T", wait_class="STOPPED")
     stacks = [(_ROOT + _INIT + _BARRIER, (0, 3, 4)), (_ROOT + _INIT, (5,))]
     return dataclasses.replace(
         base,
-        state="cannot_tell",
-        confidence="unknown",
-        summary="Cannot tell who holds the others: 3 of 8 ranks wait in a barrier, and 4 were not seen. "
-        "TP1 is dead, and an absent rank outranks an odd one.",
+        verdict=verdict(
+            "cannot_tell",
+            "Cannot tell which rank the others wait for: 3 of 8 ranks wait in a barrier, and the stacks of 4 "
+            "are missing. TP1 is dead, and an absent rank outranks an odd one.",
+            Item("rank", "ranks 0,3-5", "ok", "alive, and its stack was read", 4),
+            Item("rank", "rank 1", how="killed"),
+            Item("rank", "rank 2", how="no permission to trace"),
+            Item("rank", "ranks 6-7", how="host not collected", count=2),
+            confidence="unknown",
+            overturned_by=base.overturns,
+        ),
         missing_ranks=(1,),
         odd_ranks=(),
         waiting_ranks=(0, 3, 4),
@@ -218,23 +292,25 @@ def hostile() -> HangDiagnosis:
     """Names and texts that try to become markup, wherever text is shown."""
     bad = Frame(HOSTILE, HOSTILE, 1, HOSTILE)
     experiment = Experiment(HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE)
-    rank = RankSeen(
+    rank = RankRow(
         0, HOSTILE, "odd", host=HOSTILE, pid=1, phase=HOSTILE, wait_class=HOSTILE, frame=bad, moving=True,
         state=HOSTILE, why=HOSTILE, remedy=HOSTILE, last_line=HOSTILE, last_at=START,
     )  # fmt: skip
     return HangDiagnosis(
-        summary=HOSTILE,
-        state="cannot_tell",
+        verdict=verdict(
+            "cannot_tell",
+            HOSTILE,
+            Item(HOSTILE, HOSTILE, how=HOSTILE),
+            confidence="unknown",
+            overturned_by=(HOSTILE,),
+        ),
         phase="unknown",
         wait_class="UNKNOWN",
-        confidence="unknown",
         experiment=experiment,
         findings=(
             Finding("x", "error", HOSTILE, HOSTILE, (HOSTILE,), (HOSTILE,), experiment=experiment),
         ),
         notes=(HOSTILE,),
-        overturns=(HOSTILE,),
-        unknowns=(HOSTILE,),
         source=HOSTILE,
         times=(1.0, 2.0),
         log_end=START + 3,
@@ -244,5 +320,5 @@ def hostile() -> HangDiagnosis:
             Span(0, HOSTILE, HOSTILE, START, None),
             Span(None, HOSTILE, HOSTILE, START, START + 2),
         ),
-        threads=(ThreadSeen(0, 1, 0, HOSTILE, (bad, bad), main=True),),
+        threads=(ThreadRow(0, 1, 0, HOSTILE, (bad, bad), main=True),),
     )

@@ -6,15 +6,26 @@ import dataclasses
 
 import numpy as np
 
-from workbench.result import Finding
+from workbench.core.finding import Finding
+from workbench.core.verdict import Coverage, Item, Verdict
 from workbench.speculation.expected import Expected
-from workbench.speculation.kept import Asked, Kept
 from workbench.speculation.replayed import Replayed
 from workbench.speculation.result import Agreement, Replay
+from workbench.speculation.round_columns import Asked, RoundColumns
 from workbench.speculation.tally import Logged, Tally
 
 WORDS = {n: f" word{n}" for n in range(40)} | {3: "\n", 4: "\t", 5: "", 6: "ünï"}
 EVIL = '<img src=x onerror="document.title=1">\x1b[31m\u202e'
+
+
+def answer(ok: bool | None, sentence: str) -> Verdict:
+    """A verdict of one item that says so, and one that is open and decides nothing."""
+    state = {True: "ok", False: "wrong", None: "open"}[ok]
+    asked = Item(
+        "acceptance", "acceptance compared with the expected acceptance", state, "2.33 of 2.60"
+    )
+    field = Item("config field", "sliding_window of config.json", how="not read", essential=False)
+    return Verdict("cannot_tell", sentence, "unknown", Coverage((asked, field)), ("another run",))
 
 
 def columns(
@@ -56,7 +67,7 @@ def columns(
     )
 
 
-def kept_of(replayed: Replayed, words: dict[int, str]) -> Kept:
+def kept_of(replayed: Replayed, words: dict[int, str]) -> RoundColumns:
     rounds, nodes = replayed.tokens.shape
     choices = np.full((rounds, nodes + 1, 5), -1)
     shares = np.full((rounds, nodes + 1, 5), np.nan)
@@ -65,7 +76,7 @@ def kept_of(replayed: Replayed, words: dict[int, str]) -> Kept:
     choices[:, :, 1], shares[:, :, 1] = 9, 0.25
     asked = int(replayed.request.max()) + 1
     requests = tuple(Asked(f"r{n}", tuple(range(10, 28)), 5) for n in range(asked))
-    kept = Kept(replayed, choices, shares, requests)
+    kept = RoundColumns(replayed, choices, shares, requests)
     used = kept.used()
     return dataclasses.replace(kept, words={t: w for t, w in words.items() if t in used})
 
@@ -104,8 +115,7 @@ def replay_of(replayed: Replayed, words: dict[int, str], **changes: object) -> R
         steps=3,
         topk=1,
         draft_tokens=4,
-        ok=None,
-        summary="Accept length 2.33: sglang 0.5.11 accepts 1.33 drafts a round. Nobody knows more.",
+        verdict=answer(None, "sglang 0.5.11 accepts 1.33 draft tokens a round. Cannot tell more."),
         total=len(replayed),
         replayed=own,
         observed=own,
@@ -135,8 +145,7 @@ def counted() -> Replay:
         steps=4,
         topk=1,
         draft_tokens=5,
-        ok=None,
-        summary="No draft token was accepted by the engine (accept length 1.00).",
+        verdict=answer(None, "The engine accepts no draft token (acceptance length 1.00)."),
         total=0,
         logged=Logged(30, 1.0, 0.2, 1.0, 1.0),
     )
@@ -145,7 +154,9 @@ def counted() -> Replay:
 def hostile() -> Replay:
     """Everything that came from a file tries to get out of its place."""
     words = dict.fromkeys(range(40), EVIL)
-    made = chain(words, draft=EVIL, target=EVIL, evidence=EVIL, summary=EVIL, notes=(EVIL,))
+    made = chain(
+        words, draft=EVIL, target=EVIL, evidence=EVIL, verdict=answer(None, EVIL), notes=(EVIL,)
+    )
     assert made.kept is not None
     asked = tuple(dataclasses.replace(r, name=EVIL) for r in made.kept.requests)
     return dataclasses.replace(made, kept=dataclasses.replace(made.kept, requests=asked))

@@ -18,7 +18,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors
 import torch
+from packaging.version import Version
 from safetensors.torch import load_file, save_file
 
 from workbench.checkpoint.open import Checkpoint, given, open_checkpoint
@@ -215,6 +217,9 @@ def test_import_without_torch() -> None:
 # --- every dtype -----------------------------------------------------------------------------------
 
 
+@pytest.mark.skipif(
+    Version(safetensors.__version__) < Version("0.8"), reason="this safetensors cannot write them"
+)
 def test_narrow_floats(tmp_path: Path) -> None:
     tensors = {
         "e4m3": torch.tensor([1.0, -2.5, 448.0]).to(torch.float8_e4m3fn),
@@ -634,7 +639,7 @@ def test_an_address_keeps_its_secrets(
     assert other.source != checkpoint.source
     assert given(checkpoint.source).endswith(password)
     assert given(other.source).endswith("other")
-    assert "leave out" in failure(f"{address}/else/model.safetensors?token=…").why
+    assert "omit" in failure(f"{address}/else/model.safetensors?token=…").why
 
 
 def test_no_result_tells_the_secrets_of_an_address(
@@ -706,7 +711,7 @@ def test_what_is_no_path(given: Any) -> None:
     assert type(given).__name__ in caught.value.why or given is None
     assert "Hub id" in caught.value.next_step
     assert ".safetensors" in caught.value.next_step
-    with pytest.raises(CheckpointError, match="no checkpoint was given"):
+    with pytest.raises(CheckpointError, match="path of the checkpoint is empty"):
         open_checkpoint(" ")
 
 

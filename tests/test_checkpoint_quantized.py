@@ -130,12 +130,12 @@ def test_plain_and_disagreeing() -> None:
     assert not q.recognise(plain, Config({"model_type": "llama"}))
     said = q.recognise(plain, Config({"quantization_config": {"quant_method": "fp8"}}))
     assert said.agrees is False
-    assert "no tensor is quantised" in said.detail
+    assert "the tensors are not quantised" in said.detail
     silent = q.recognise(table(BLOCK), Config({"model_type": "llama"}))
     assert silent.agrees is False
     wrong = q.recognise(table(GPTQ), Config({"quantization_config": {"quant_method": "awq"}}))
     assert wrong.agrees is False
-    assert wrong.detail == "the config says awq, the tensors are gptq"
+    assert wrong.detail == "the config says awq, but the tensors are gptq"
 
 
 def test_mixed() -> None:

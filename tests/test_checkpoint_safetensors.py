@@ -12,11 +12,18 @@ import pytest
 import safetensors
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from packaging.version import Version
 
 from workbench.checkpoint import safetensors as reader
 from workbench.checkpoint.records import DTYPE_BITS
 from workbench.checkpoint.safetensors import Columns, Specs, parse_header
 from workbench.errors import CheckpointError
+
+# The workbench reads all of the format by itself; to compare, the library must know all of it too.
+whole_format = pytest.mark.skipif(
+    Version(safetensors.__version__) < Version("0.8"),
+    reason="this safetensors does not know every dtype of the format yet",
+)
 
 
 def packed(header: object, data: int = 0, pad: bytes = b"", **dumps: Any) -> bytes:
@@ -89,6 +96,7 @@ def test_equal_to_safetensors(header: Any, dumps: dict[str, Any], pad: bytes) ->
     assert ours(blob) == theirs(blob)
 
 
+@whole_format
 def test_zero_size_and_every_dtype() -> None:
     header, at = {}, 0
     for number, (dtype, bits) in enumerate(DTYPE_BITS.items()):
@@ -99,6 +107,7 @@ def test_zero_size_and_every_dtype() -> None:
     assert ours(blob) == theirs(blob)
 
 
+@whole_format
 def test_dtypes_are_those_of_the_format() -> None:
     """A dtype that safetensors knows and we do not would be called damage."""
     with pytest.raises(safetensors.SafetensorError) as caught:
@@ -214,7 +223,7 @@ def test_other_files(blob: bytes, text: str, tmp_path: Path) -> None:
             "the shape {} (an object)",
         ),
         ({"a": entry("U8", [1] * 50_000, 0, 2)}, 2, "1…, 1"),
-        ({"a": entry("F" * 1_000_000, [1], 0, 2)}, 2, "known are BF16"),
+        ({"a": entry("F" * 1_000_000, [1], 0, 2)}, 2, "known: BF16"),
         (b'{"a":' + b"9" * 5000 + b"}", 0, "thousands of digits"),
         ({"n" * 60_000: entry("U8", [1], 0, 2)}, 2, "takes 1 bytes"),
     ],
@@ -237,7 +246,7 @@ def test_duplicates_are_named(space: str, tmp_path: Path) -> None:
     error = why(packed(f"{{{one},{space}{one}}}".encode()), tmp_path)
     assert "names 'a' twice" in error.what
     twice = b'{"a":{"dtype":"U8","dtype":"I8","shape":[0],"data_offsets":[0,0]}}'
-    assert "has a field twice" in str(why(packed(twice), tmp_path))
+    assert "has the same field twice" in str(why(packed(twice), tmp_path))
     spelled = f"{{{one},{one.replace('a', chr(92) + 'u0061', 1)}}}".encode()
     assert "names 'a' twice" in str(why(packed(spelled), tmp_path))
     metadata = b'{"__metadata__":{"k":"1"},"__metadata__":{"k":"2"}}'
@@ -326,6 +335,7 @@ def unambiguous(blob: bytes) -> bool:
     return True
 
 
+@whole_format
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.one_of(nearly_valid(), st.binary(max_size=60).map(packed)))
 def test_as_safetensors_or_an_error(blob: bytes) -> None:

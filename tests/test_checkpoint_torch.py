@@ -73,7 +73,7 @@ def test_other_values_are_left_out(tmp_path: Path) -> None:
     path = tmp_path / "x.bin"
     torch.save(STATE | {"version": 1}, path)
     assert_state(path)
-    assert "no tensors were left out" in open_checkpoint(path).warnings[0]
+    assert "not tensors were left out" in open_checkpoint(path).warnings[0]
 
 
 def test_old_format(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_other_files(tmp_path: Path) -> None:
     path = tmp_path / "x.pt"
     for data, text in (
         (b"", "is empty"),
-        (b"hello", "neither like a zip nor like a pickle"),
+        (b"hello", "like neither a zip nor a pickle"),
         (b"version https://git-lfs.github.com/spec/v1\n", "Git LFS"),
         (b"<html>", "web page"),
         (b"GGUF\0\0\0\0", "GGUF"),

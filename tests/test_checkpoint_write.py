@@ -195,12 +195,12 @@ def test_bad_names(
 @pytest.mark.parametrize(
     ("place", "text"),
     [
-        ("single", "own folder"),
-        ("single/out", "own folder"),
-        ("single/../single/out", "own folder"),
-        ("link/out", "own folder"),
+        ("single", "which is examined"),
+        ("single/out", "which is examined"),
+        ("single/../single/out", "which is examined"),
+        ("link/out", "which is examined"),
         ("full", "not empty"),
-        ("file", "no folder"),
+        ("file", "not a folder"),
         ("absent/out", "there is no folder"),
     ],
 )
@@ -234,7 +234,9 @@ def fails(error: BaseException) -> Callable[..., Any]:
     "error",
     [OSError(errno.ENOSPC, "No space left on device"), PermissionError(13, "Permission denied")],
 )
-@pytest.mark.parametrize("where", ["_write_all", "_write_index", "_copy_beside", "_check_written"])
+@pytest.mark.parametrize(
+    "where", ["_write_all", "_write_index", "_copy_other_files", "_check_written"]
+)
 def test_failure_leaves_nothing(
     error: OSError, where: str, sharded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

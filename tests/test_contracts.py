@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from workbench.checkpoint.records import TensorInfo, TensorTable
+from workbench.core.finding import Finding
 from workbench.engines.contracts import check
 from workbench.engines.contracts_subject import algorithm, arguments
 from workbench.engines.outcome import KeyGroup, LoadOutcome
-from workbench.result import Finding
 
 V, D, H = 256, 128, 128
 KEPT = np.arange(D) * 2  # every second id, as the fixture generators choose
@@ -113,7 +113,7 @@ def test_absolute_ids_are_proved_by_t2d() -> None:
     assert list(found) == ["d2t-absolute"]
     assert breaks(found["d2t-absolute"])
     text = " ".join(found["d2t-absolute"].evidence_for)
-    assert "d2t[1] = 2, so draft id 1 is taken for 3" in text
+    assert "d2t[1] = 2, so draft id 1 is read as 3" in text
     assert "arange+d2t reaches 381 > vocab 256" in text
 
 
@@ -154,7 +154,7 @@ def test_ids_out_of_range_and_doubled_ids() -> None:
     far[5] = 400
     found = run(draft(d2t=far))["d2t-out-of-range"]
     assert breaks(found)
-    assert "d2t[5] = 400: draft id 5 is taken for 405" in found.evidence_for
+    assert "d2t[5] = 400: draft id 5 is read as 405" in found.evidence_for
     twice = KEPT - np.arange(D)
     twice[7] = twice[6] - 1
     assert "share" in run(draft(d2t=twice))["d2t-not-increasing"].evidence_for[1]

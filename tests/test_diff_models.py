@@ -109,5 +109,5 @@ def test_state_dict_and_checkpoint_as_model() -> None:
 
 @pytest.mark.parametrize("model", [3, object(), {"a": 1}, None])
 def test_what_is_no_model_is_told(model: object) -> None:
-    with pytest.raises(WorkbenchError, match="no model to compare with"):
+    with pytest.raises(WorkbenchError, match="not a model to compare with"):
         workbench.diff_keys(DRAFT, model)

@@ -5,8 +5,9 @@ import itertools
 
 import pytest
 
-from workbench.display import palette, text
-from workbench.result import Experiment, Finding
+from workbench.core import palette, wording
+from workbench.core.finding import Experiment, Finding
+from workbench.display import text
 
 LONG = "language_model.model.layers.{0...60}.mlp.experts.{0...383}.gate_proj.weight_packed"
 
@@ -31,7 +32,7 @@ def test_states_that_stand_together_have_different_glyphs() -> None:
     for one, other in itertools.combinations(shown, 2):
         assert palette.tone(one).glyph != palette.tone(other).glyph
         assert palette.tone(one).ascii != palette.tone(other).ascii
-    assert all(len(tone.glyph) == text.cells(tone.glyph) == 1 for tone in palette.TONES.values())
+    assert all(len(tone.glyph) == wording.cells(tone.glyph) == 1 for tone in palette.TONES.values())
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
@@ -56,7 +57,7 @@ def test_nothing_is_wider_than_asked(width: int) -> None:
         *text.columns_line(LONG, "right", width),
         text.heading("Dropped", width),
     ]
-    assert max(map(text.cells, lines)) <= width
+    assert max(map(wording.cells, lines)) <= width
 
 
 def test_a_group_line_keeps_its_facts_at_the_edge() -> None:
@@ -85,11 +86,11 @@ def test_control_characters_never_reach_the_terminal() -> None:
 
 
 def test_middle_keeps_both_ends() -> None:
-    assert text.middle("model.layers.0.weight", 40) == "model.layers.0.weight"
-    short = text.middle("model.layers.0.self_attn.q_proj.weight", 21)
+    assert wording.middle("model.layers.0.weight", 40) == "model.layers.0.weight"
+    short = wording.middle("model.layers.0.self_attn.q_proj.weight", 21)
     assert short == "model.laye…roj.weight"
-    assert text.cells(text.middle("日本語" * 20, 21)) <= 21
-    assert [text.middle("abc", n) for n in (0, 1, 2, 3)] == ["", "…", "…c", "abc"]
+    assert wording.cells(wording.middle("日本語" * 20, 21)) <= 21
+    assert [wording.middle("abc", n) for n in (0, 1, 2, 3)] == ["", "…", "…c", "abc"]
 
 
 class _Terminal(io.StringIO):
@@ -129,5 +130,5 @@ def test_ascii_replaces_glyphs_where_the_terminal_has_none() -> None:
 
 
 def test_plural() -> None:
-    assert [text.plural(n, "key") for n in (0, 1, 2048)] == ["0 keys", "1 key", "2,048 keys"]
-    assert text.plural(2, "copy", "copies") == "2 copies"
+    assert [wording.plural(n, "key") for n in (0, 1, 2048)] == ["0 keys", "1 key", "2,048 keys"]
+    assert wording.plural(2, "copy", "copies") == "2 copies"

@@ -10,7 +10,7 @@ import pytest
 
 from workbench.hang import phases, waits
 from workbench.hang.diagnose import diagnose
-from workbench.hang.look import Look
+from workbench.hang.rank_group import RankGroup
 from workbench.hang.records import Frame, Process, Scene
 
 from .hang_cases import CASES
@@ -508,13 +508,13 @@ def open_of(given: Scene) -> str:
 
 def test_what_was_not_seen_is_named() -> None:
     whole = open_of(capturing(ONE_BEHIND))
-    assert "what TP" not in whole
+    assert "which rank is behind" not in whole
     assert "NCCL or the network" in whole
-    assert "reading" not in whole
+    assert "GPU readings" not in whole
     unseen = open_of(capturing([R(WAITS), R(refusal="ptrace"), R(WAITS)]))
-    assert "what TP1 does" in unseen
-    assert "ptrace" in unseen
-    assert "no reading" in open_of(capturing(ONE_BEHIND, gpu=None))
+    assert "which rank is behind" in unseen
+    assert "rank 1: ptrace" in unseen
+    assert "GPU readings: none" in open_of(capturing(ONE_BEHIND, gpu=None))
     assert "NCCL" not in open_of(ready(IDLE))
     away = capturing([R(WAITS), R(FORWARD)], arguments={"tp-size": "4", "nnodes": "2"})
     assert "were not collected" in open_of(away)
@@ -524,15 +524,15 @@ def test_what_was_not_seen_is_named() -> None:
 
 def test_a_log_alone_brackets_its_phase() -> None:
     alone = open_of(log_only("pool"))
-    assert "lies between" in alone
+    assert "the exact phase: it is between" in alone
     assert "no line of a capture" in alone
     assert "no line of a capture" not in open_of(log_only("captured"))
     off = dataclasses.replace(
         log_only("pool"), arguments={"tp-size": "2", "cuda-graph-backend-decode": "disabled"}
     )
     assert "no line of a capture" not in open_of(off)
-    assert "lies between" not in open_of(capturing(ONE_BEHIND))
-    assert "lies between" not in open_of(log_only("ready"))
+    assert "the exact phase: it is between" not in open_of(capturing(ONE_BEHIND))
+    assert "the exact phase: it is between" not in open_of(log_only("ready"))
 
 
 def test_what_would_overturn_each_verdict() -> None:
@@ -644,10 +644,10 @@ def test_what_only_cpu_time_says_is_doubted() -> None:
 
 
 def test_nobody_is_not_frozen() -> None:
-    assert not Look((), 0, True, snapshots=2).frozen
-    assert Look((), 0, True, snapshots=2).complete
-    assert not Look((), 1, True, snapshots=2).complete
-    assert not Look((), 0, True, unnamed=1).complete
+    assert not RankGroup((), 0, True, snapshots=2).frozen
+    assert RankGroup((), 0, True, snapshots=2).complete
+    assert not RankGroup((), 1, True, snapshots=2).complete
+    assert not RankGroup((), 0, True, unnamed=1).complete
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ from .hang_cases import CASES, Case
 from .hang_cases.__main__ import document
 
 IDS = [case.name for case in CASES]
+# Healthy by their state, and not cleared: what the evidence lacks.
+NOT_CLEARED = {"trap-dp-healthy": "not checked: server log"}
 
 
 @cache
@@ -46,9 +48,12 @@ def test_there_are_enough_cases_and_none_twice() -> None:
 @pytest.mark.parametrize("name", IDS)
 def test_a_diagnosis_is_whole(name: str, tmp_path: Path) -> None:
     got = diagnosed(name)
+    cleared = None if name in NOT_CLEARED else True
     assert got.ok == {
-        "idle": True, "serving": True, "slow": None, "cannot_tell": None
+        "idle": cleared, "serving": cleared, "slow": None, "cannot_tell": None
     }.get(got.state, False)  # fmt: skip
+    if name in NOT_CLEARED:
+        assert NOT_CLEARED[name] in got.summary
     first = got.findings[0]
     assert first.evidence_for
     assert first.experiment == got.experiment

@@ -19,14 +19,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import workbench
+from tests import planted
+from tests.planted import no_secret_leaves  # noqa: F401 - a fixture
+from workbench.cli import app
 from workbench.errors import WorkbenchError
 from workbench.evidence.folder import changed_members, open_folder, read_manifest
 from workbench.hang import gpu
 from workbench.hang.attach import attach, collect
 from workbench.hang.collector import collect as collector
-from workbench.hang.collector import gpus, ras
+from workbench.hang.collector import find_pyspy, gpus, ras
 from workbench.hang.collector.servers import CollectError
 from workbench.hang.diagnose import diagnose
 from workbench.hang.pack_collector import members, pack
@@ -34,6 +38,8 @@ from workbench.hang.read_scene import read_scene
 
 PACKED = {name: text for name, text in members().items() if name.endswith(".py")}
 MODULES = {n.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for n in PACKED}
+# Every case that is written here is searched for what `start` plants.
+pytestmark = pytest.mark.usefixtures("no_secret_leaves")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="py-spy needs root for another's process")
 # A rank and its parent: the title is written over the command line, as setproctitle does.
 SERVER = """
@@ -51,8 +57,8 @@ for rank in "01":
     if os.fork() == 0:
         set_title("sglang::scheduler_TP" + rank)
         waits_for_the_others()
-words = "python3 -m sglang.launch_server --port 1 --api-key hunter2 --tp-size 2"
-set_title(words.replace(" ", "\\0"), b"\\0")
+words = "python3 -m sglang.launch_server --port 1 --api-key hunter2 --tp-size 2".split() + sys.argv[1:-1]
+set_title("\\0".join(words), b"\\0")
 time.sleep(100)
 """
 
@@ -65,11 +71,14 @@ def start(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
         **os.environ,
         "NCCL_DEBUG": "INFO",
         "MY_API_KEY": "hunter2",
+        **planted.VARIABLES,
         "NCCL_TOKEN": "hunter2",
     }
-    with log.open("wb") as out:
+    with log.open("ab") as out:
+        out.write(planted.log().encode("utf-8", "surrogatepass") + b"\n")
+        out.flush()
         process = subprocess.Popen(
-            [sys.executable, "-c", SERVER, "x" * 100],
+            [sys.executable, "-c", SERVER, *planted.ARGUMENTS, "x" * 100],
             stdout=out,
             stderr=out,
             env=environment,
@@ -165,6 +174,28 @@ def test_the_packed_file_collects_where_nothing_is_installed(server: int, tmp_pa
     assert diagnose(scene).phase == "weights"
 
 
+@needs_root
+def test_the_command_says_what_it_wrote_and_is_ok_only_if_nothing_is_missing(
+    server: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = tmp_path / "case.zip"
+    words = ["collect", "-o", str(case), str(server), "--interval", "0.5"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert f"wrote {case}: 2 snapshots of 3 processes, " in done.stdout
+    assert " stacks by py-spy 0." in done.stdout
+    assert case.stat().st_mode & 0o777 == 0o600
+    with open_folder(case) as folder:
+        manifest = json.loads(folder.read("manifest.json"))
+    assert manifest["py_spy"] in done.stdout
+    # The next one replaces this one; without py-spy it is written, and not ok.
+    monkeypatch.setattr(find_pyspy, "candidates", list)
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 3, done.output
+    assert " 0 stacks" in done.stdout
+    assert "py-spy is not installed here" in done.stderr
+
+
 def test_the_packed_file_without_pyspy_says_so_and_still_collects(
     server: int, tmp_path: Path
 ) -> None:
@@ -209,6 +240,18 @@ def test_nothing_private_leaves_the_host(server: int, tmp_path: Path) -> None:
     assert socket.gethostname().encode() not in everything or len(socket.gethostname()) < 3
     assert b"NCCL_DEBUG" in everything
     assert b"NCCL_TOKEN" not in everything
+
+
+def test_a_case_in_which_a_known_secret_survives_is_not_written(
+    server: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As if the redactor had a fault: the server's own secrets are looked for in all that is written.
+    monkeypatch.setattr(collector.Redactor, "log", lambda self, text: "key argkey_1a\n")
+    with pytest.raises(WorkbenchError, match="case was not written") as error:
+        collect(tmp_path / "case.zip", server, snapshots=1)
+    assert "would be in it" in str(error.value)
+    assert "argkey" not in str(error.value)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_interrupt_writes_what_there_is(server: int) -> None:
@@ -351,6 +394,7 @@ def test_bad_arguments_end_in_a_short_message(arguments: dict[str, Any], what: s
 
 def test_errors_of_the_collector_have_three_parts() -> None:
     assert str(CollectError("a", "b", "c")) == "a\n  why:  b\n  next: c"
+    assert "pw" not in str(CollectError("a", "pid 7 (--model-path https://u:pw@h/m?sig=pw)"))
 
 
 Speak = Callable[[socket.socket], None]

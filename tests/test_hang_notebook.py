@@ -12,14 +12,14 @@ from .conftest import ROOT, assert_told
 def test_the_hang_is_found_and_the_books_are_kept(tmp_path: Path) -> None:
     page = report(ROOT / "notebooks" / "01_hang.ipynb", tmp_path / "hang.html").read_text()
     story = (
-        "TP1 stands apart",
+        "TP1 is stopped",
         "hung in graph_decode",
         "if wrong:",
         "nothing changed",
         "--cuda-graph-backend-decode: full → disabled",
         "hung 1 of 2 times",
         "hung 3 of 10: 10 clean starts",
-        "Idle: all ranks",
+        "Healthy and idle: all ranks",
         "A server that runs here",
     )
     assert_told(page, story)

@@ -27,7 +27,7 @@ def test_what_came_after_the_looks_is_no_evidence_of_being_well() -> None:
     assert got.state == "idle"
     assert not any("crashed" in text for text in got.findings[0].evidence_for)
     (told,) = (note for note in got.notes if "crashed with exit code" in note)
-    assert told.startswith("after the last look")
+    assert told.startswith("after the last snapshot")
 
 
 @pytest.mark.parametrize(("at", "confidence"), [(1500, "certain"), (500, "likely")])

@@ -165,11 +165,21 @@ time.sleep(60)
             env=environment,
             start_new_session=True,
         )
-    while b"up" not in (tmp_path / "server.log").read_bytes():
+    until = time.monotonic() + 60
+    while not _asleep(process.pid):
+        assert time.monotonic() < until
         time.sleep(0.02)
     yield process
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+
+def _asleep(pid: int) -> bool:
+    """Whether the process sleeps, its compiler runs, and its other child has ended."""
+    processes = proc.everyone()
+    found = proc.facts(pid, processes)
+    ended = any(processes[one].state == "Z" for one in proc.family({pid}, processes))
+    return (found["thread_states"], found["compilers"], ended) == ({"S": 1}, ["ninja"], True)
 
 
 def test_what_proc_says_of_a_process(child: subprocess.Popen[bytes], tmp_path: Path) -> None:
@@ -191,9 +201,9 @@ def test_what_proc_says_of_a_process(child: subprocess.Popen[bytes], tmp_path: P
 
 def test_a_stopped_process_is_in_state_t(child: subprocess.Popen[bytes]) -> None:
     os.kill(child.pid, signal.SIGSTOP)
-    while (found := proc.facts(child.pid, proc.everyone()))["status"] != "T":
+    while proc.facts(child.pid, proc.everyone())["thread_states"] != {"T": 1}:
         time.sleep(0.01)
-    assert found["thread_states"] == {"T": 1}
+    assert proc.facts(child.pid, proc.everyone())["status"] == "T"
 
 
 def test_a_process_that_is_gone_gives_nothing() -> None:

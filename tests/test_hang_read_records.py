@@ -388,8 +388,9 @@ def test_refusals_and_all_that_a_collector_writes() -> None:
     one, two = listed.processes
     assert (one.namespace_pid, one.exit_code, one.read_bytes, one.written_bytes) == (14, -9, 10, 11)
     assert (one.lock_files, one.compilers, one.started) == (("/x/lock",), ("ninja",), 5.5)
-    assert one.environment == {"NCCL_DEBUG": "INFO"}
-    assert "k" not in one.arguments
+    # Secrets are learnt from all of it, and left out where the scene is made.
+    assert one.environment == process["environment"]
+    assert list(one.arguments) == process["argv"]
     assert two.role == "other"
     assert listed.nonblocking == {7}
     assert [(d.pid, d.native, d.refusal) for d in listed.refused] == [

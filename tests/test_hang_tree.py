@@ -6,8 +6,8 @@ import random
 
 from workbench.hang import tree
 from workbench.hang.diagnose import diagnose
+from workbench.hang.diagnosis_records import TreeNode, walk
 from workbench.hang.records import Frame
-from workbench.hang.shown import TreeNode, walk
 
 from .hang_cases import CASES
 from .hang_cases.build import BARRIER, CAPTURE, frames

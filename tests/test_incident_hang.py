@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import tarfile
-import time
 from pathlib import Path
 
 import pytest
@@ -17,21 +16,25 @@ from tests.test_incident_server import READY, SCRIPTS
 MARK = "Capture target verify CUDA graph begin"
 
 
+RANK = "import time; print(1, flush=True); time.sleep(600)"
+
+
 def serve() -> None:
-    """Start two ranks; with graphs, wait for both as a capture does; without, serve."""
+    """Start two ranks, and serve; in the launch that is to hang, wait for a rank as a capture does."""
     ranks = [
         subprocess.Popen(
-            [f"sglang::scheduler_TP{rank}", "-c", "import time; time.sleep(60)"],
+            [f"sglang::scheduler_TP{rank}", "-c", RANK],
             executable=sys.executable,
+            stdout=subprocess.PIPE,
         )
         for rank in (0, 1)
     ]
+    for rank in ranks:
+        assert rank.stdout is not None
+        rank.stdout.readline()  # it sleeps from now on
     print(MARK, flush=True)
-    if "--cuda-graph-backend-decode=disabled" not in sys.argv:
-        for _ in range(20):
-            time.sleep(0.1)
-            if "T" in Path(f"/proc/{ranks[1].pid}/stat").read_text().rpartition(")")[2].split()[:1]:
-                ranks[1].wait()
+    if "capture-hang" in os.readlink("/proc/self/fd/1"):
+        ranks[1].wait()
     os.execv(
         sys.executable,
         [sys.executable, str(Path(__file__).with_name("test_incident_server.py")), *sys.argv[1:]],
@@ -43,7 +46,6 @@ def test_the_stopped_rank_is_seen_and_the_relaunch_serves(tmp_path: Path) -> Non
     (tmp_path / "models").mkdir()
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text(json.dumps({"prompt": 0, "ids": [1]}) + "\n")
-    began = time.monotonic()
     done = subprocess.run(
         [
             *(sys.executable, str(SCRIPTS / "hang.py"), "--engine", str(tmp_path)),
@@ -54,20 +56,19 @@ def test_the_stopped_rank_is_seen_and_the_relaunch_serves(tmp_path: Path) -> Non
                 "--work",
                 str(tmp_path / "work"),
                 "--deadline",
-                "95",
+                "400",
             ),
-            *("--settle", "0.5", "--apart", "0.5", "--port", "30510"),
+            *("--settle", "0.5", "--apart", "0.5", "--port", "30510", "--least", "20"),
             *("--pyspy", str(Path(sys.executable).with_name("py-spy"))),
             *("--launcher", f"{sys.executable} {__file__}"),
         ],
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=500,
         check=False,
         env={**os.environ, "PYTHONPATH": str(SCRIPTS.parents[2])},
     )
     assert done.returncode == 0, done.stderr
-    assert time.monotonic() - began < 150
     whole = tmp_path / "hang.tar.xz"
     parts = sorted((tmp_path / "out").glob("hang.tar.xz.*"))
     whole.write_bytes(b"".join(part.read_bytes() for part in parts))

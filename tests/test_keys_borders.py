@@ -12,12 +12,13 @@ import pytest
 
 import workbench
 from workbench.checkpoint.config import Config
+from workbench.checkpoint.records import TensorTable
+from workbench.core.finding import Finding
 from workbench.engines import registry
 from workbench.engines.outcome import LoadOutcome
 from workbench.errors import EngineError
+from workbench.keys.coverage import Question, covered
 from workbench.keys.records import KeyDiff
-from workbench.keys.verdict import judge
-from workbench.result import Finding
 
 from .test_keydiff import altered
 
@@ -133,12 +134,18 @@ def test_what_a_finding_does_to_the_verdict(
     outcome = LoadOutcome("sglang", "0.5.14", "X", "profile_verified", "loads", (), ())
     one = Finding("x", severity, "x", confidence=confidence, changes_output=changes)
     harmless = Finding("y", "note", "y")
-    assert judge(outcome, (one, harmless), True, "") is ok
-    assert judge(outcome, (harmless, one), True, "") is ok
-    assert judge(outcome, (one,), False, "") is None
-    assert judge(outcome, (one,), True, "an activation that is not known") is None
-    assert judge(dataclasses.replace(outcome, outcome="raises"), (one,), True, "") is False
-    assert judge(dataclasses.replace(outcome, outcome="raises"), (one,), False, "") is None
+
+    def judge(outcome: LoadOutcome, findings: tuple[Finding, ...], **unknown: str) -> bool | None:
+        contracts = {"vocabulary": findings}
+        return covered(Question(TensorTable.from_rows([]), outcome, contracts, **unknown)).ok
+
+    assert judge(outcome, (one, harmless)) is ok
+    assert judge(outcome, (harmless, one)) is ok
+    assert judge(outcome, (one,), unsure="a development build") is None
+    assert judge(outcome, (one,), uncovered="an activation that is not known") is None
+    raises = dataclasses.replace(outcome, outcome="raises")
+    assert judge(raises, (one,)) is False
+    assert judge(raises, (one,), unsure="a development build") is None
 
 
 def test_contracts_of_engines_are_none_of_a_state_dict(tmp_path: Path) -> None:
@@ -272,7 +279,7 @@ def test_what_is_said_of_a_version_that_is_none() -> None:
     def why(text: str) -> str:
         return registry.select(registry.parse(text), CONFIG).why
 
-    assert "no release" in why("sglang==0.5.11.post9")
+    assert "not a release" in why("sglang==0.5.11.post9")
     assert "development build" in why("vllm==0.13.0rc1")
     assert "between two known ranges" in why("vllm==0.18.0")
     assert "newer than any" in why("vllm==0.33.0")
@@ -307,7 +314,7 @@ def test_without_a_version_all_ranges_have_to_agree(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["engine==1.0", "pytorch==2.6", "sglangx==0.5.11", "", "==0.5.11"])
 def test_what_is_no_engine(text: str) -> None:
-    with pytest.raises(EngineError, match="no engine is called"):
+    with pytest.raises(EngineError, match="is not known"):
         registry.parse(text)
 
 

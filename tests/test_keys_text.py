@@ -1,8 +1,7 @@
-"""Texts of the notebook's story, word for word (``UPDATE_GOLDEN=1`` rewrites them)."""
+"""All forms of the notebook's story, word for word (``UPDATE_GOLDEN=1`` rewrites them)."""
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,12 +10,11 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import workbench
-from workbench.display.text import cells
 from workbench.keys.records import KeyDiff
 
 from .conftest import ROOT
+from .forms import check_forms
 
-GOLDEN = Path(__file__).parent / "golden"
 DRAFTS = ROOT / "data" / "drafts"
 
 
@@ -49,15 +47,8 @@ CASES = (flattened_by_hand, repaired, one_shard_missing, target)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-def test_the_text_is_as_it_was(
+def test_every_form_is_as_it_was(
     case: Callable[[Path], KeyDiff], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # names are shown as they were given
-    monkeypatch.setenv("NO_COLOR", "1")
-    text = case(tmp_path).to_text(80) + "\n"
-    assert all(line.isprintable() and cells(line) <= 80 for line in text.splitlines())
-    golden = GOLDEN / f"{case.__name__.replace('_', '-')}.txt"
-    if os.environ.get("UPDATE_GOLDEN"):
-        GOLDEN.mkdir(exist_ok=True)
-        golden.write_text(text)
-    assert text == golden.read_text()
+    check_forms(case(tmp_path), f"keys-{case.__name__.replace('_', '-')}", monkeypatch)

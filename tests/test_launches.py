@@ -6,22 +6,27 @@ import dataclasses
 import json
 import multiprocessing
 import os
+import shlex
+import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import workbench
+from tests import planted
+from workbench.core.finding import Experiment
 from workbench.evidence import launches as store
 from workbench.evidence.launches import Launch
 from workbench.hang.launch_differences import differences
 from workbench.hang.ledger import LaunchLedger, Ledger
 from workbench.hang.ledger_rules import passes_needed
-from workbench.result import Experiment
 
 from .conftest import ROOT
+from .forms import check_forms
 
 HANG = ROOT / "data" / "incident" / "hang"
-GOLDEN = Path(__file__).parent / "golden"
 SERVE = "python -m sglang.launch_server --model-path m --tp-size 8"
 
 
@@ -83,13 +88,8 @@ def test_the_incident_proves_nothing_yet(incident: Ledger) -> None:
     assert "A-B-A" in plan.change
 
 
-def test_the_incident_in_words(incident: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    text = incident.story().to_text(80) + "\n"
-    golden = GOLDEN / "launches-incident.txt"
-    if os.environ.get("UPDATE_GOLDEN"):
-        golden.write_text(text)
-    assert text == golden.read_text()
+def test_the_incident_in_every_form(incident: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_forms(incident.story(), "launches-incident", monkeypatch)
 
 
 def test_a_ledger_is_saved_and_loaded(incident: Ledger, tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_flipping_back_supports_the_change() -> None:
     story = ledger(launch("a", outcome="hung"), *good, launch("c", outcome="hung"))
     assert codes(story) == ["launches.supported"]
     assert story.findings[0].confidence == "likely"
-    assert story.ok is False  # the last launch hangs: it is understood, not mended
+    assert story.ok is False  # the last launch hangs: it is understood, not repaired
     assert ledger(*story.launches, launch("d", "--disable-cuda-graph", "served")).ok is True
 
 
@@ -250,7 +250,7 @@ def test_a_launch_may_be_compared_with_an_earlier_one() -> None:
 def test_an_empty_ledger_says_so(tmp_path: Path) -> None:
     story = Ledger(tmp_path / "none.jsonl").story()
     assert story.ok is None
-    assert "No launch" in story.to_text(80)
+    assert "There are no launches" in story.to_text(80)
     assert story.payload()["launches"] == []
 
 
@@ -315,7 +315,7 @@ def test_damaged_and_foreign_lines_are_passed_over(tmp_path: Path) -> None:
     book.record(SERVE, name="after the torn line")
     story = book.story()
     assert [one.name for one in story.launches] == ["good", "after the torn line"]
-    assert story.notes == ("12 damaged or foreign lines were passed over",)
+    assert story.notes == ("12 damaged or foreign lines were skipped",)
 
 
 def test_a_very_long_ledger_is_told_from_its_end(tmp_path: Path) -> None:
@@ -324,7 +324,7 @@ def test_a_very_long_ledger_is_told_from_its_end(tmp_path: Path) -> None:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     found, notes = store.read(path)
     assert (found[0].name, found[-1].name) == ("7", str(store.MOST_LAUNCHES + 6))
-    assert notes == ("only the last 500 of 507 launches are told",)
+    assert notes == ("only the last 500 of 507 launches are listed",)
 
 
 def test_hostile_texts_are_shown_escaped(tmp_path: Path) -> None:
@@ -394,7 +394,7 @@ def test_a_state_of_a_diagnosis_is_an_outcome(tmp_path: Path) -> None:
 )
 def test_what_is_no_command(command: object, tmp_path: Path) -> None:
     book = Ledger(tmp_path / "launches.jsonl")
-    with pytest.raises(workbench.WorkbenchError, match="is no command") as told:
+    with pytest.raises(workbench.WorkbenchError, match="is not a command") as told:
         book.record(command)  # type: ignore[arg-type]
     assert told.value.why
     assert not book.path.exists()
@@ -402,7 +402,7 @@ def test_what_is_no_command(command: object, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", [None, 3, ""])
 def test_what_is_no_path_of_a_ledger(path: object) -> None:
-    with pytest.raises(workbench.WorkbenchError, match="no path of a ledger"):
+    with pytest.raises(workbench.WorkbenchError, match="not the path of a ledger"):
         Ledger(path)  # type: ignore[arg-type]
 
 
@@ -413,3 +413,86 @@ def test_a_pipe_is_no_ledger(tmp_path: Path) -> None:
             with pytest.raises(workbench.WorkbenchError) as told:
                 use(Ledger(path))
             assert told.value.why
+
+
+# What a ledger holds of secrets
+
+
+def test_nothing_planted_is_in_a_ledger_and_in_no_form_of_its_story(tmp_path: Path) -> None:
+    book = Ledger(tmp_path / "launches.jsonl")
+    line = " ".join(f"{name}={shlex.quote(value)}" for name, value in planted.VARIABLES.items())
+    line += " sglang serve --tp 8 " + " ".join(map(shlex.quote, planted.ARGUMENTS))
+    book.record(
+        f"{line} > /home/jdoe/a.log", outcome="hung", name="first", version="0.5.14",
+        hypothesis="is envkey_5f1c the cause? mail alice.smith@mail.example.com, see https://h/x?sig=pAzX9qWErTy",
+        resolved={"api_key": "'argkey_1a'", "tp_size": "8", "chat_template": "'argval_8h'"},
+    )  # fmt: skip
+    book.record("sglang serve --tp 8 --api-key argkey_1a --disable-cuda-graph", outcome="served")
+    story = book.story()
+    page = Path(story.to_html(tmp_path / "page.html")).read_bytes()
+    for shown in (book.path.read_text(), str(story), story.to_text(200), story.to_json(), page):
+        assert planted.found_in(shown) == []
+    assert "is <left out> the cause?" in story.launches[0].hypothesis
+    assert story.launches[0].resolved["tp_size"] == "8"
+
+
+def test_the_salt_is_random_and_the_owners_alone(tmp_path: Path) -> None:
+    words = []
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        book = Ledger(tmp_path / folder / "launches.jsonl")
+        one = book.record("sglang serve --dist-init-addr node7.cluster:501 --unheard of")
+        again = book.record("sglang serve --dist-init-addr node7.cluster:501 --unheard of")
+        assert one.command == again.command
+        words += one.command
+        salt = book.path.with_name("launches.jsonl.salt")
+        assert stat.S_IMODE(salt.stat().st_mode) == 0o600
+        assert len(bytes.fromhex(salt.read_text())) >= 16
+        assert salt.read_text() not in book.path.read_text()
+    assert words[3] != words[8]
+    assert words[5] != words[10]
+
+
+def test_older_lines_are_redacted_where_they_are_read_and_compare_with_newer_ones(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "launches.jsonl"
+    command = ["sglang", "serve", "--tp", "8", "--api-k", "argkey_2b", "--unheard-of", "argval_8h"]
+    old = Launch("old", tuple(command), {"SGLANG_NOTE": "envnote_6d"}, "hung").to_dict()
+    path.write_text(json.dumps({"format": store.FORMAT} | old) + "\n")
+    book = Ledger(path)
+    assert planted.found_in(book.story().to_json()) == []
+    book.record(command, environment={"SGLANG_NOTE": "envnote_6d"}, outcome="served")
+    step = book.story().steps[1]
+    assert step is not None
+    assert step.changed == ()
+
+
+def test_a_full_disk_loses_no_line_and_is_told(tmp_path: Path) -> None:
+    # A limit on the size of files cuts a write short as a full disk does.
+    code = """
+import resource, signal, sys
+import workbench
+from workbench.hang.ledger import Ledger
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+ledger, written, refused = Ledger(sys.argv[1]), [], 0
+resource.setrlimit(resource.RLIMIT_FSIZE, (9000, hard))
+for number in range(40):
+    try:
+        ledger.record(f"sglang serve --tp 8 > a{number}.log", name=f"n{number}")
+        written.append(f"n{number}")
+    except workbench.WorkbenchError:
+        refused += 1
+resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+ledger.record("sglang serve --tp 2", name="after")
+assert [one.name for one in ledger.launches] == [*written, "after"], (written, ledger.launches)
+assert written and refused, (written, refused)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "launches.jsonl")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

@@ -40,7 +40,7 @@ def test_nothing_accepted_prints_one_fifth_until_0_5_10(version: str, rate: floa
     printed = accept_rate("sglang", version, NOTHING)
     assert printed.accept_length == 1.0
     assert printed.accept_rate == rate
-    assert "no draft token was accepted" in printed.meaning
+    assert "draft tokens were never accepted" in printed.meaning
     assert printed.drafts_accepted == 0.0
 
 
@@ -59,7 +59,7 @@ def test_no_round_gives_no_number() -> None:
     printed = accept_rate("sglang", "0.5.9", Acceptance(0, 0, 4, 5))
     assert printed.accept_length is None
     assert printed.accept_rate is None
-    assert "no round was verified" in str(printed)
+    assert "there were no rounds" in str(printed)
 
 
 @pytest.mark.parametrize(("engine", "version"), [("llama.cpp", "1.0"), ("sglang", "latest")])

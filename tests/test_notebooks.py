@@ -88,15 +88,15 @@ def test_the_lost_acceptance_is_found_and_restored(tmp_path: Path) -> None:
     """Of the exported page: each verdict of the story, in its order."""
     page = report(ROOT / "notebooks" / "04_replay.ipynb", tmp_path / "replay.html").read_text()
     story = (
-        "No draft token was accepted by sglang 0.5.11",
+        "sglang 0.5.11 accepts no draft token",
         "drops 10 keys of the decoder layer",
         "target chose",
         "The cause is the decoder layer",
-        "That is what it should be",
+        "That is what is expected",
         "launched with --speculative-algorithm EAGLE",
         "the target was not run",
         "accept len: 1.00, accept rate: 0.20",
-        "No draft token was accepted by the engine",
+        "The engine accepts no draft token",
     )
     assert_told(page, story)
     assert "<title>Why is no draft token accepted?</title>" in page

@@ -10,19 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from workbench.core.finding import Finding
 from workbench.errors import WorkbenchError
-from workbench.result import Finding
-from workbench.speculation.causes import Scene, Tried, judge, lost, needs_pairs
+from workbench.speculation.causes import CauseFacts, Tried, judge, lost, needs_pairs
 from workbench.speculation.comparable import fitting
+from workbench.speculation.counts import Counts, contradicting
+from workbench.speculation.coverage import Proof, ReplayEvidence
 from workbench.speculation.expected import Expected
-from workbench.speculation.judging import Proof, Seen, contradicting, suspects
 from workbench.speculation.judging import judge as judge_replay
+from workbench.speculation.judging import suspects
 from workbench.speculation.lifts import Reference, clear
 from workbench.speculation.measuring import Measured
-from workbench.speculation.observed import Launch
-from workbench.speculation.result import Agreement
+from workbench.speculation.observed import DraftLaunch
 from workbench.speculation.static_checks import Hint, check, sufficient
-from workbench.speculation.tally import Logged, Tally
+from workbench.speculation.tally import Agreement, Logged, Tally
 from workbench.speculation.texts import Texts
 
 from .speculation_faults.faults import (
@@ -40,7 +41,7 @@ from .speculation_faults.faults import (
 )
 from .test_speculation_ablate import trial_of
 from .test_speculation_causes import HEALTHY, PLAIN, hint, switch
-from .test_speculation_result import ERROR, UNDONE
+from .test_speculation_result import ERROR, OF_COUNTS, UNDONE
 
 # -- a replay, or a log ---------------------------------------------------------------------------
 
@@ -54,16 +55,15 @@ def log(
     return Logged(lines, length, None, 1.0, 4.0, tenth, deviation)
 
 
-def seen(length: float = 2.5, deviation: float = 0.0, **changes: Any) -> Seen:
+def seen(length: float = 2.5, deviation: float = 0.0, **changes: Any) -> ReplayEvidence:
     """Return what a log of 30 lines tells; all of one number where nothing deviates."""
     given: dict[str, Any] = {"expected": WANTED, "logged": log(length, deviation)} | changes
-    launch = Launch("sglang==0.5.11")
-    return Seen(
-        **({"replayed": None, "observed": None, "steps": 3, "engine": "", "launch": launch} | given)
-    )
+    counts = {"replayed": None, "observed": None, "steps": 3}
+    counts |= {name: given.pop(name) for name in [*given] if name in OF_COUNTS}
+    return ReplayEvidence(Counts(**counts), launch=DraftLaunch("sglang==0.5.11"), **given)
 
 
-REPLAYS: list[tuple[Seen, bool | None]] = [
+REPLAYS: list[tuple[ReplayEvidence, bool | None]] = [
     # As expected: less than 3 % of the length is missing.
     (seen(2.5), True),
     (seen(2.426), True),
@@ -133,7 +133,7 @@ def test_what_a_replay_or_a_log_proves(at: int) -> None:
     assert judge_replay(case).ok is ok
 
 
-def both(share: float, **changes: Any) -> Seen:
+def both(share: float, **changes: Any) -> ReplayEvidence:
     """Return a replay of an engine's own rounds that agrees with it in so many of 1,000."""
     same = round(1000 * share)
     tally = Tally((0, 500, 500))
@@ -163,12 +163,12 @@ def test_a_cause_that_is_proved_is_one_though_the_replay_parts() -> None:
 
 
 def test_what_is_asked_for_next() -> None:
-    assert "Counts alone" in judge_replay(seen(2.199)).summary
-    assert "Counts alone" not in judge_replay(both(0.95, expected=Expected(4.0))).summary
+    assert "ounts alone" in judge_replay(seen(2.199)).summary
+    assert "ounts alone" not in judge_replay(both(0.95, expected=Expected(4.0))).summary
     known = {"static": (ERROR,)}
-    assert "Counts alone" in judge_replay(seen(2.199, **known)).summary
+    assert "ounts alone" in judge_replay(seen(2.199, **known)).summary
     said = judge_replay(both(0.95, expected=Expected(4.0), **known)).summary
-    assert "Counts alone" not in said
+    assert "ounts alone" not in said
     assert "Known to be wrong" in said
     assert "Known to be wrong" in judge_replay(seen(2.3, **known)).summary
     assert "Known to be wrong" not in judge_replay(seen(2.3)).summary
@@ -193,12 +193,6 @@ def test_some_positions_are_compared_where_only_some_are_known() -> None:
     # Of all positions that would be far more than expected.
     whole = Expected(1.7, (0.5, 0.1, 0.1))
     assert judge_replay(seen(expected=whole, logged=None, observed=many)).ok is None
-
-
-def test_without_a_length_nothing_is_low() -> None:
-    assert seen(logged=None).low is None
-    assert seen(logged=None, expected=None).low is None
-    assert seen(logged=None, observed=Tally(())).low is None
 
 
 def test_undoing_is_worth_its_time_where_it_could_tell() -> None:
@@ -282,12 +276,12 @@ def tried(
     return Tried(switches, flat(values), Reference(flat(served), expected), confirmed)
 
 
-def scene(*singles: Tried, served: tuple[float, ...] = BROKEN, **fields: Any) -> Scene:
-    base = Scene(Reference(flat(served), EXPECTED), singles, (), (), PLAIN)
+def scene(*singles: Tried, served: tuple[float, ...] = BROKEN, **fields: Any) -> CauseFacts:
+    base = CauseFacts(Reference(flat(served), EXPECTED), singles, (), (), PLAIN)
     return dataclasses.replace(base, **fields)
 
 
-def state(given: Scene) -> str:
+def state(given: CauseFacts) -> str:
     verdict = judge(given)
     wanted = {"healthy": True, "sampling": True, "found": False, "pair": False, "named": False}
     assert verdict.ok is wanted.get(verdict.state)
@@ -524,9 +518,9 @@ HINTS: dict[str, tuple[list[Change], str, str, list[str]]] = {
     "other rotary positions": (
         [said(rope_parameters={"rope_theta": 50.0, "rope_type": "default"})], NEW, "EAGLE3",
         ["rotary positions rope-differs note possible part"]),
-    "an embedding of its own, as the trainer means it": (
+    "an embedding of its own": (
         [scaled_embedding], "", "EAGLE3", ["embedding embedding-differs note possible part"]),
-    "an embedding of its own, where the target's is taken": ([scaled_embedding], NEW, "EAGLE3", []),
+    "an embedding of its own that the engine replaces": ([scaled_embedding], NEW, "EAGLE3", []),
     "a flag that is not read": (
         [said(norm_before_residual=True)], NEW, "EAGLE3",
         [f"norm_before_residual norm-before-residual-not-read {CERTAIN} part"]),
@@ -552,7 +546,7 @@ def test_what_is_known_without_a_replay(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("length", [1.0, 0.0, 1000.0, float("nan")])
 def test_an_expectation_that_says_nothing(length: float) -> None:
-    with pytest.raises(WorkbenchError, match="says nothing"):
+    with pytest.raises(WorkbenchError, match="is not between 1 and"):
         Expected.given(length)
 
 
@@ -577,7 +571,7 @@ def test_a_trainers_metrics_are_chances() -> None:
         {"full_acc_0": 1.001}, {"full_acc_0": -0.001}, {"full_acc_0": True}, {"full_acc_1": 0.5},
         {"full": []}, {"full": "0.5"}, {"full": [0.5, None]},
     ):  # fmt: skip
-        with pytest.raises(WorkbenchError, match="no acceptance"):
+        with pytest.raises(WorkbenchError, match="not hold an acceptance"):
             Expected.of_training(odd, 2)
 
 

@@ -16,7 +16,7 @@ from workbench.checkpoint.open import open_checkpoint
 from workbench.errors import WorkbenchError
 from workbench.speculation.driving import Driving, captured_layers, driving_of
 from workbench.speculation.eagle3 import Draft
-from workbench.speculation.layers import Numerics, Seen, attend, blockwise, causal_bias
+from workbench.speculation.layers import AttentionContext, Numerics, attend, blockwise, causal_bias
 from workbench.speculation.loading import load_draft
 from workbench.speculation.mla import Latent, latent_heads
 from workbench.speculation.rope import attention_scale, rope_of
@@ -378,7 +378,7 @@ def test_latent_attention_is_that_of_transformers() -> None:
         q, k, v = latent_heads(
             x, torch.arange(7)[None], weights, "a.", Latent(12, 8, 6, 4, 5), rope, 1e-6, Numerics()
         )
-        seen = Seen(k, v, causal_bias(7, torch.tensor([7])))
+        seen = AttentionContext(k, v, causal_bias(7, torch.tensor([7])))
         out = attend(q, seen, None, attention_scale(flat, 10), Numerics())
         out = out.flatten(2) @ weights["a.o_proj.weight"].T
     torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-5)
@@ -400,11 +400,15 @@ def test_tiles_change_nothing_but_rounding() -> None:
     k, v = (torch.empty(2, 90, 2, 8).normal_(generator=g) for _ in range(2))
     bias = torch.zeros(2, 3, 90).masked_fill(torch.arange(90) > 70, -math.inf)
     tiles = (torch.arange(90) // 32).expand(2, 3, 90)
-    plain = attend(q, Seen(k, v, bias), None, 0.3, Numerics())
+    plain = attend(q, AttentionContext(k, v, bias), None, 0.3, Numerics())
     for running in (True, False):
-        tiled = attend(q, Seen(k, v, bias, tiles), None, 0.3, Numerics("bfloat16"), running)
+        tiled = attend(
+            q, AttentionContext(k, v, bias, tiles), None, 0.3, Numerics("bfloat16"), running
+        )
         torch.testing.assert_close(tiled, plain, rtol=0.03, atol=0.02)
-        assert not torch.equal(tiled, attend(q, Seen(k, v, bias), None, 0.3, Numerics("bfloat16")))
+        assert not torch.equal(
+            tiled, attend(q, AttentionContext(k, v, bias), None, 0.3, Numerics("bfloat16"))
+        )
 
 
 def test_a_free_run_needs_two_tokens(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_a_histogram_that_is_none_is_left_out_and_told(bad: Any, tmp_path: Path)
     facts = read_facts(write_lines(tmp_path / "a.jsonl", [answer(1, bad), answer(2, [5, 1])]))
     assert facts.tally is not None
     assert facts.tally.histogram == (5, 1)
-    assert facts.notes == ("1 answers have a histogram that is none",)
+    assert facts.notes == ("1 answers have an invalid histogram",)
 
 
 def test_real_streamed_chunks_give_the_engines_rounds(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_real_log_is_read_with_its_launch() -> None:
 def test_a_log_without_acceptance_is_no_evidence(tmp_path: Path) -> None:
     file = tmp_path / "server.log"
     file.write_text("Decode batch, #running-req: 1\naccept len: many, accept rate: 0.2\n")
-    with pytest.raises(WorkbenchError, match="holds no evidence that is known"):
+    with pytest.raises(WorkbenchError, match="holds no known evidence"):
         read_facts(file)
 
 
@@ -167,7 +167,7 @@ def test_a_pickle_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     torch.save({"input_ids": Bomb()}, "bomb.ckpt")
     (tmp_path / "plain.ckpt").write_bytes(pickle.dumps(Bomb(), protocol=2))
     for name in ("bomb.ckpt", "plain.ckpt"):
-        with pytest.raises(WorkbenchError, match="is no sample of hidden states"):
+        with pytest.raises(WorkbenchError, match="is not a sample of hidden states"):
             read_facts(name)
     assert not Path("exploded").exists()
 
@@ -186,13 +186,13 @@ def test_a_pickle_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 )
 def test_a_sample_that_does_not_fit_is_refused(sample: Any, tmp_path: Path) -> None:
     torch.save(sample, tmp_path / "odd.ckpt")
-    with pytest.raises(WorkbenchError, match="is no sample of hidden states"):
+    with pytest.raises(WorkbenchError, match="is not a sample of hidden states"):
         read_facts(tmp_path / "odd.ckpt")
 
 
 def test_a_torn_safetensors_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "hs_0.safetensors").write_bytes(b"\xff" * 20)
-    with pytest.raises(WorkbenchError, match="is no sample of hidden states"):
+    with pytest.raises(WorkbenchError, match="is not a sample of hidden states"):
         read_facts(tmp_path)
 
 
@@ -269,7 +269,7 @@ def test_a_new_prompt_in_a_dump_is_another_text(tmp_path: Path) -> None:
 
 def test_a_dump_of_a_batch_is_not_taken_apart(tmp_path: Path) -> None:
     dump(tmp_path, 0, [1, 2], 0, **{"model.forward_batch_info.seq_lens": torch.tensor([1, 1])})
-    with pytest.raises(WorkbenchError, match="holds no evidence"):
+    with pytest.raises(WorkbenchError, match="holds no known evidence"):
         read_facts(tmp_path)
 
 
@@ -279,7 +279,7 @@ def test_a_dump_of_a_batch_is_not_taken_apart(tmp_path: Path) -> None:
 def test_a_place_without_evidence_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WorkbenchError, match="there is no evidence at"):
         read_facts(tmp_path / "nothing")
-    with pytest.raises(WorkbenchError, match="holds no evidence that is known"):
+    with pytest.raises(WorkbenchError, match="holds no known evidence"):
         read_facts(tmp_path)
     (tmp_path / "odd.json").write_text("{not json")
     with pytest.raises(WorkbenchError, match="is not JSON"):

@@ -13,7 +13,7 @@ import pytest
 import workbench
 from workbench.checkpoint.open import open_checkpoint
 from workbench.errors import WorkbenchError
-from workbench.speculation.given import read_expected
+from workbench.speculation.arguments import read_expected
 from workbench.speculation.layers import Numerics
 from workbench.speculation.observed import hidden_of, read_launch, read_run, read_tensors
 from workbench.speculation.reading import read_facts
@@ -54,8 +54,8 @@ LONG = {"chunks": [[1, 0], [600, 0]], "last": {"output_ids": [1] * 600}}
     [
         ({"input_ids": None}, "without input_ids"),
         ({"input_ids": []}, "without input_ids"),
-        *[({"input_ids": bad}, "token ids are wanted") for bad in NO_IDS],
-        *[({"last": {"output_ids": bad}}, "token ids are wanted") for bad in NO_IDS],
+        *[({"input_ids": bad}, "instead of token ids") for bad in NO_IDS],
+        *[({"last": {"output_ids": bad}}, "instead of token ids") for bad in NO_IDS],
         (LONG, f"more than {MOST_DRAFTS} tokens"),
     ],
 )
@@ -76,7 +76,7 @@ def test_a_request_that_cannot_be_replayed_is_left_out_and_told(
 def test_chunks_that_are_none_are_no_rounds(chunks: Any, tmp_path: Path) -> None:
     run = read_run(run_of(tmp_path, GOOD, GOOD | {"chunks": chunks}))
     assert len(run.requests) == 1
-    assert run.notes == ("1 requests have no round: answered with one token, or not at all",)
+    assert run.notes == ("1 requests have no rounds: answered with one token, or not at all",)
 
 
 @pytest.mark.parametrize("bad", [[-5, 3], ["a"], [10**18], [1] * 10**4, [math.nan], [True], 7, {}])
@@ -84,7 +84,7 @@ def test_a_histogram_of_a_request_that_is_none_is_told(bad: Any, tmp_path: Path)
     last = {"output_ids": [5, 6, 7, 8], "meta_info": {"spec_accept_histogram": bad}}
     run = read_run(run_of(tmp_path, GOOD | {"last": last}))
     assert run.requests[0].histogram == ()
-    assert run.notes == ("1 requests have a histogram that is none",)
+    assert run.notes == ("1 requests have an invalid histogram",)
 
 
 def test_meta_info_and_last_of_another_type_hold_nothing(tmp_path: Path) -> None:
@@ -103,10 +103,10 @@ FULL = ["--speculative-algorithm", "EAGLE3", "--speculative-num-steps", "4", "--
     [
         (
             ["--speculative-num-steps", "many"],
-            "--speculative-num-steps 'many' is no number: 3 is taken",
+            "--speculative-num-steps 'many' is not a number: 3 is taken",
         ),
-        (["--speculative-num-steps", "٤"], "is no number"),
-        (["--speculative-num-steps", "²"], "is no number"),
+        (["--speculative-num-steps", "٤"], "is not a number"),
+        (["--speculative-num-steps", "²"], "is not a number"),
         (["--speculative-algorithm", "NEXTN"], "launched as NEXTN, which SGLang runs as EAGLE"),
         (["--dtype", "int4"], "--dtype 'int4' is not known: computed in float32"),
     ],
@@ -300,7 +300,7 @@ ODD = {
 @pytest.mark.parametrize("name", ODD)
 def test_a_sample_that_is_none_is_left_out_and_told(name: str, tmp_path: Path) -> None:
     torch.save(ODD[name], tmp_path / "odd.ckpt")
-    with pytest.raises(WorkbenchError, match="is no sample of hidden states") as caught:
+    with pytest.raises(WorkbenchError, match="is not a sample of hidden states") as caught:
         read_facts(tmp_path)
     assert caught.value.next_step
     torch.save(sample(), tmp_path / "good.ckpt")
@@ -366,13 +366,13 @@ def test_layers_of_different_widths_are_no_text(tmp_path: Path) -> None:
 def test_numbers_of_other_scripts_and_out_of_reach_are_none(tmp_path: Path) -> None:
     log = tmp_path / "server.log"
     log.write_text("accept len: ٣.٠٠, accept rate: ٠.٢\n")
-    with pytest.raises(WorkbenchError, match="holds no evidence"):
+    with pytest.raises(WorkbenchError, match="holds no known evidence"):
         read_facts(log)
     log.write_text("accept len: 9000.00, accept rate: 0.20\naccept len: 2.00, accept rate: 0.20\n")
     facts = read_facts(log)
     assert facts.logged is not None
     assert (facts.logged.lines, facts.logged.accept_length) == (1, 2.0)
-    assert facts.notes == ("1 lines of the log have an accept len that no round reaches",)
+    assert facts.notes == ("1 lines of the log have an accept len that a round cannot reach",)
 
 
 def test_steps_and_chunks_that_are_none_are_told(tmp_path: Path) -> None:
@@ -380,7 +380,7 @@ def test_steps_and_chunks_that_are_none_are_told(tmp_path: Path) -> None:
     facts = read_facts(write_lines(tmp_path / "vllm.jsonl", steps))
     assert facts.tally is not None
     assert facts.tally.histogram == (1, 0, 1)
-    assert facts.notes == ("3 answers have steps that are none",)
+    assert facts.notes == ("3 answers have invalid steps",)
     chunks = [{"meta_info": {"id": 1, "completion_tokens": n}} for n in (1, 3, 9000, True, 1.5)]
     chunks += [{"meta_info": {"completion_tokens": n}} for n in (2, 5)]
     facts = read_facts(write_lines(tmp_path / "chunks.jsonl", chunks))
@@ -402,7 +402,7 @@ def test_steps_and_chunks_that_are_none_are_told(tmp_path: Path) -> None:
 def test_a_pipe_is_no_evidence(name: str, tmp_path: Path) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     os.mkfifo(tmp_path / name)
-    with pytest.raises(WorkbenchError, match="holds no evidence"):
+    with pytest.raises(WorkbenchError, match="holds no known evidence"):
         read_facts(tmp_path)
     with pytest.raises(WorkbenchError):
         read_facts(tmp_path / name)

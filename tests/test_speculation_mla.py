@@ -24,7 +24,7 @@ from workbench.speculation.features import TargetTrace
 from workbench.speculation.huggingface import HuggingFaceTarget
 from workbench.speculation.layers import Numerics
 from workbench.speculation.loading import load_draft
-from workbench.speculation.observed import Launch
+from workbench.speculation.observed import DraftLaunch
 from workbench.speculation.rope import attention_scale, rope_of
 from workbench.speculation.run import generate, replay_rounds
 from workbench.speculation.setup import as_launched, as_trained
@@ -226,7 +226,7 @@ def test_as_sglang_serves_it(names: str, target: HuggingFaceTarget, tmp_path: Pa
     flags = {"fc_norm": True, "norm_output": True, "norm_before_residual": True}
     model = Reference(target.embedding, **flags)
     checkpoint = open_checkpoint(write(tmp_path / "d", model, names))
-    launch = Launch("sglang==0.5.23", "EAGLE3", steps=3, draft_tokens=4, backend="triton")
+    launch = DraftLaunch("sglang==0.5.23", "EAGLE3", steps=3, draft_tokens=4, backend="triton")
     draft, driving = as_launched(launch, checkpoint, target)
     assert driving.aux == (2, 3, 4)
     assert not draft.filled
@@ -240,7 +240,7 @@ def test_as_sglang_serves_it(names: str, target: HuggingFaceTarget, tmp_path: Pa
     chain = replay_rounds(draft, driving, trace, starts)
     assert ((wide.tokens == chain.tokens[:, :1]) & (wide.depths == 1)).any(1).all()
     old = as_launched(
-        Launch("sglang==0.5.12", "EAGLE3", steps=3, draft_tokens=4, backend="fa3"),
+        DraftLaunch("sglang==0.5.12", "EAGLE3", steps=3, draft_tokens=4, backend="fa3"),
         checkpoint,
         target,
     )

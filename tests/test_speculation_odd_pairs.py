@@ -181,10 +181,10 @@ def test_keys_and_values_exchanged_accuse_nothing_else(
 ) -> None:
     """No switch undoes it, and almost nothing is accepted."""
     monkeypatch.setattr(bench, "_FIRSTS", 1)  # pairs with every switch would take a minute
-    verdict = ablate(trial_of(tmp_path / "d", swapped)).verdict
+    verdict = ablate(trial_of(tmp_path / "d", swapped)).cause
     assert verdict.state == "cannot_tell"
     assert not verdict.facts
-    assert "no single change and no pair" in verdict.sentence
+    assert "neither one change nor a pair" in verdict.sentence
 
 
 @pytest.mark.parametrize("norm", ["input_layernorm", "hidden_norm"])
@@ -194,7 +194,9 @@ def test_a_lost_norm_is_said_and_is_no_cause_of_nothing(norm: str, tmp_path: Pat
     (hint,) = [hint for hint in check(trial) if hint.finding.code == "norm-absent"]
     assert hint.finding.title.startswith(f"{LAYER}{norm}.weight is in no file")
     assert hint.sure
-    assert not ablate(trial).verdict.facts
+    found = ablate(trial)
+    assert not found.cause.facts
+    assert found.ok is not False
 
 
 def test_what_is_saved_under_another_name_is_not_absent(tmp_path: Path) -> None:
@@ -205,8 +207,8 @@ def test_what_is_saved_under_another_name_is_not_absent(tmp_path: Path) -> None:
 
 def test_an_order_of_layers_and_one_of_blocks_are_not_told_apart(tmp_path: Path) -> None:
     """Reading the layers backwards and joining fc's blocks backwards are the same arithmetic."""
-    verdict = ablate(trial_of(tmp_path / "d", listed(8, 5, 1))).verdict
+    verdict = ablate(trial_of(tmp_path / "d", listed(8, 5, 1))).cause
     assert verdict.state == "cannot_tell"
     assert "fc's blocks in the order 3 2 1" in verdict.sentence
     assert "the inputs of layers 2, 6, 9" in verdict.sentence
-    assert "do not tell the two apart" in verdict.sentence
+    assert "cannot distinguish the two" in verdict.sentence

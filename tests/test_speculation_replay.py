@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 import workbench
 from workbench.cli import app
+from workbench.core.verdict import Verdict, unrecorded
 from workbench.errors import WorkbenchError
 from workbench.speculation.result import Replay
 
@@ -46,7 +48,7 @@ def test_the_incident_is_wrong_and_its_cause_known(broken: Replay) -> None:
     assert {"key-dropped", "unwritten-memory"} <= codes(broken)
     assert set(broken.fills) == {"zero", "random", "nan"}
     assert all(value < 1.2 for value in broken.fills.values())
-    assert "No draft token was accepted by sglang 0.5.11" in broken.summary
+    assert "sglang 0.5.11 accepts no draft token" in broken.summary
     assert float(broken.accept_rate("sglang==0.5.10", observed=True)) == pytest.approx(0.2)
     assert "as the evidence was launched: sglang==0.5.11" in broken.notes[0]
 
@@ -62,12 +64,39 @@ def test_the_healthy_run_is_right_and_replayed_faithfully(healthy: Replay) -> No
     assert healthy.observed_length == pytest.approx(whole, abs=0.25)
 
 
+@pytest.mark.parametrize("ok", [True, False])
+def test_ablations_never_contradict_their_replay(healthy: Replay, ok: bool) -> None:
+    """The ablations of a healthy run clear it, unless the replay that they belong to does not."""
+    verdict = Verdict("x", "x", coverage=unrecorded(ok, "the answer of the replay"))
+    found = dataclasses.replace(healthy, verdict=verdict).ablate(pairs=False, requests=8)
+    assert found.ok is (True if ok else None)
+    assert ("disagree" in found.summary) is not ok
+    kinds = {item.kind for item in found.verdict.coverage.items}
+    assert {"change", "acceptance", "recorded run", "verdict of the replay"} <= kinds
+
+
+def test_every_item_of_a_healthy_run_is_settled(healthy: Replay) -> None:
+    items = healthy.verdict.coverage.items
+    assert {item.state for item in items} == {"ok"}
+    assert {item.kind for item in items} >= {"acceptance", "recorded round", "static check"}
+    assert sum(item.count for item in items if item.kind == "recorded round") == healthy.total
+
+
+def test_the_fault_that_was_undone_is_wrong_and_nothing_else(broken: Replay) -> None:
+    items = broken.verdict.coverage.having("wrong")
+    assert [(item.kind, item.name) for item in items] == [
+        ("acceptance", "acceptance compared with the expected acceptance"),
+        ("fault", "sglang 0.5.11 drops 10 keys of the decoder layer"),
+    ]
+    assert broken.verdict.state == "cause_known"
+
+
 def test_without_an_expectation_nobody_is_praised() -> None:
     replay = workbench.replay(
         TARGET, DRAFT, evidence=RUNS / "sglang-0.5.14/speculators", requests=3
     )
     assert replay.ok is None
-    assert "there is no expectation" in replay.summary
+    assert "there is no expected acceptance length" in replay.summary
 
 
 def test_a_draft_launched_as_eagle_is_named() -> None:
@@ -95,7 +124,7 @@ def test_a_healthy_run_may_be_the_expectation() -> None:
 
 def test_a_run_that_accepts_nothing_is_no_expectation() -> None:
     run_of = RUNS / "sglang-0.5.11/incident"
-    with pytest.raises(WorkbenchError, match="is no healthy run"):
+    with pytest.raises(WorkbenchError, match="is not a healthy run"):
         workbench.replay(TARGET, DRAFT, evidence=run_of, expected=run_of, requests=2)
 
 
@@ -142,7 +171,7 @@ def test_recorded_features_stand_in_for_the_target() -> None:
 def test_features_of_other_layers_are_told_apart() -> None:
     """A draft that reads other layers than the evidence recorded: the numbers part, and it is said where."""
     from workbench.checkpoint.open import open_checkpoint
-    from workbench.speculation.beside import beside
+    from workbench.speculation.engine_features import compare_with_engine
     from workbench.speculation.reading import read_facts
     from workbench.speculation.trial import Trial
 
@@ -150,8 +179,10 @@ def test_features_of_other_layers_are_told_apart() -> None:
     assert facts.run is not None
     trial = Trial.of_run(facts.run, TARGET, open_checkpoint(DRAFT))
     other = trial.replaced(driving=trial.driving.replaced(aux=(2, 7, 9)))
-    titles = [f.title for f in beside(other, facts)]
-    assert titles[0] == "The features of the target, as recorded and as replayed, part at layer 7"
+    titles = [f.title for f in compare_with_engine(other, facts)]
+    assert (
+        titles[0] == "The features of the target, as recorded and as replayed, differ from layer 7"
+    )
 
 
 def test_captured_memory_goes_before_the_file() -> None:
@@ -162,10 +193,11 @@ def test_captured_memory_goes_before_the_file() -> None:
     assert replay.agreement is not None
     assert replay.agreement.same_count == replay.agreement.rounds == 69
     assert "no-numbers" in codes(replay)
-    assert "the draft's own logits are no numbers" in replay.show(0)
+    assert "the draft's own logits are NaN" in replay.show(0)
 
 
 def test_prompts_may_be_ids_text_or_a_file(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
     lines = (INCIDENT / "training/prompts.jsonl").read_text().splitlines()[:3]
     ids = [json.loads(line)["ids"] for line in lines]
     by_ids = workbench.replay(TARGET, DRAFT, ids, new_tokens=16)
@@ -233,13 +265,13 @@ def test_a_log_alone_says_what_it_can() -> None:
         ({"prompts": [[1, 2]], "evidence": RUNS}, "prompts and evidence were both given"),
         ({"prompts": [[1, 2]], "temperature": -1.0}, "temperature"),
         ({"prompts": []}, "there are no prompts"),
-        ({"prompts": [[]]}, "is no prompt"),
-        ({"prompts": [[1, "a"]]}, "is no prompt"),
-        ({"prompts": [[-1]]}, "is no prompt"),
+        ({"prompts": [[]]}, "is not a prompt"),
+        ({"prompts": [[1, "a"]]}, "is not a prompt"),
+        ({"prompts": [[-1]]}, "is not a prompt"),
         ({"prompts": "no-such.jsonl"}, "cannot read the prompts"),
         ({"prompts": [[1, 2, 3]], "new_tokens": 1}, "an answer of 1 tokens has no round"),
-        ({"prompts": [[1, 2]], "new_tokens": 10**9}, "has no round, or too many"),
-        ({"prompts": [[1, 2]], "new_tokens": 6.5}, "has no round, or too many"),
+        ({"prompts": [[1, 2]], "new_tokens": 10**9}, "has no rounds, or too many"),
+        ({"prompts": [[1, 2]], "new_tokens": 6.5}, "has no rounds, or too many"),
         ({"prompts": [[1, 2]], "steps": 0}, "drafts nothing"),
         ({"prompts": [[1, 2]], "steps": 10**9}, "drafts nothing"),
         ({"prompts": [[1, 2]], "steps": 2.5}, "drafts nothing"),
@@ -252,12 +284,12 @@ def test_a_log_alone_says_what_it_can() -> None:
             {"prompts": [[1, 2]], "topk": 2, "draft_tokens": 10_000},
             "with the root it has 2 to 11 nodes",
         ),
-        ({"prompts": [[1, 2]], "requests": 1.5}, "1.5 requests are none"),
+        ({"prompts": [[1, 2]], "requests": 1.5}, "1.5 is not a number of requests"),
         ({"prompts": [[1, 2]], "engine": "nothing==1"}, "nothing"),
-        ({"prompts": [[1, 2]], "expected": 0.5}, "says nothing"),
+        ({"prompts": [[1, 2]], "expected": 0.5}, "is not between 1 and"),
         ({"evidence": "no-such-folder"}, "there is no evidence at"),
-        ({"prompts": [[1, 2]], "requests": 0}, "0 requests are none"),
-        ({"evidence": RUNS / "sglang-0.5.14"}, "no evidence that is known"),
+        ({"prompts": [[1, 2]], "requests": 0}, "0 is not a number of requests"),
+        ({"evidence": RUNS / "sglang-0.5.14"}, "holds no known evidence"),
     ],
 )
 def test_what_is_of_no_use_is_refused(arguments: dict[str, Any], message: str) -> None:
@@ -271,7 +303,7 @@ def test_prompts_past_the_targets_vocabulary_are_refused() -> None:
 
 
 def test_a_checkpoint_that_is_no_draft_is_refused() -> None:
-    with pytest.raises(WorkbenchError, match="is no EAGLE-3 draft"):
+    with pytest.raises(WorkbenchError, match="is not an EAGLE-3 draft"):
         workbench.replay(TARGET, TARGET, [[1, 2, 3]])
 
 
@@ -340,7 +372,7 @@ def test_the_command_prints_and_exits_by_the_verdict(tmp_path: Path) -> None:
     log = ("--evidence", str(RUNS / "sglang-0.5.10/incident/server.log"))
     code, text = run(*PAIR, *log, "--engine", "sglang==0.5.10")
     assert code == 1
-    assert "No draft token was accepted" in text
+    assert "accepts no draft token" in text
     code, text = run(*PAIR, *log, "--json")
     assert code == 3
     assert json.loads(text)["schema"] == "workbench.replay/1"

@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 
 import workbench
+from workbench.core.finding import Finding
 from workbench.errors import WorkbenchError
-from workbench.result import Finding
+from workbench.speculation.counts import FEW, Counts
+from workbench.speculation.coverage import Proof, ReplayEvidence
 from workbench.speculation.expected import Expected
-from workbench.speculation.judging import FEW, Proof, Seen, judge
-from workbench.speculation.kept import MOST_CELLS
-from workbench.speculation.observed import Launch
+from workbench.speculation.judging import judge
+from workbench.speculation.observed import DraftLaunch
 from workbench.speculation.result import Agreement, Replay
+from workbench.speculation.round_columns import MOST_CELLS
 from workbench.speculation.tally import Logged, Tally
 from workbench.speculation.texts import Texts
 
@@ -68,8 +70,8 @@ def test_the_rate_is_that_of_the_version_asked_for() -> None:
     nothing = dataclasses.replace(replay, replayed=Tally((47,)), steps=4, draft_tokens=5)
     said = nothing.accept_rate("sglang==0.5.9")
     assert float(said) == pytest.approx(0.2)
-    assert "no draft token was accepted" in str(said)
-    assert "0.20 is its zero" in str(said)
+    assert "draft tokens were never accepted" in str(said)
+    assert "0.20 means none were accepted" in str(said)
     assert float(nothing.accept_rate("sglang==0.5.11")) == 0.0
 
 
@@ -107,7 +109,7 @@ def test_a_text_is_the_same_before_and_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More digits than are saved, a first rejection past what is saved, and what to do next."""
-    monkeypatch.setattr("workbench.speculation.kept.MOST_CELLS", 60)
+    monkeypatch.setattr("workbench.speculation.round_columns.MOST_CELLS", 60)
     replay = chain(rounds=26)
     assert replay.kept is not None
     columns = replay.kept.columns
@@ -122,7 +124,7 @@ def test_a_text_is_the_same_before_and_after(
     plain = dataclasses.replace(replay, findings=())
     saved = workbench.load(plain.save(tmp_path / "plain.json")).to_text(80)
     assert saved == plain.to_text(80)
-    assert "next: ablate() changes one thing at a time" in saved
+    assert "next: Run ablate(): it changes one thing at a time" in saved
 
 
 def test_what_is_unknown_comes_back_unknown(tmp_path: Path) -> None:
@@ -196,7 +198,7 @@ NO_TEXTS: list[Any] = [1, None, []]
         ("kept.choices", [[[1]]] * 6),
         ("kept.requests", [{"name": "a", "tokens": ["b"], "prompt": 1}]),
         ("kept.words", {"x": "y"}),
-        ("expected", {"accept_length": 2.0}),
+        ("expected", {"per_position": [0.5]}),
         *[(name, bad) for name in ("steps", "topk") for bad in (257, 10**15, *NO_SIZES)],
         *[(name, bad) for name in ("draft_tokens", "total") for bad in (10**16, *NO_SIZES)],
         *[("temperature", bad) for bad in NO_NUMBERS],
@@ -246,9 +248,21 @@ LIKE = Logged(30, 2.5, 0.5, 2.2, 2.8, 2.3, 0.1)
 NONE, SOME, GOOD = Tally((400,)), Tally((200, 100, 100)), Tally((100, 100, 100, 100))
 
 
-def seen(tally: Tally | None, **changes: Any) -> Seen:
-    plain = Seen(tally, None, None, None, 3, "sglang==0.5.11", Launch("sglang==0.5.11"))
-    return dataclasses.replace(plain, **changes)
+OF_COUNTS = {field.name for field in dataclasses.fields(Counts)}
+
+
+def seen(tally: Tally | None, **changes: Any) -> ReplayEvidence:
+    """Evidence of these replayed rounds, with these other fields of it or of its counts."""
+    plain = ReplayEvidence(
+        Counts(tally, None, None, None, 3), "sglang==0.5.11", DraftLaunch("sglang==0.5.11")
+    )
+    return changed(plain, **changes)
+
+
+def changed(case: ReplayEvidence, **changes: Any) -> ReplayEvidence:
+    own = {name: value for name, value in changes.items() if name in OF_COUNTS}
+    rest = {name: value for name, value in changes.items() if name not in OF_COUNTS}
+    return dataclasses.replace(case, counts=dataclasses.replace(case.counts, **own), **rest)
 
 
 @pytest.mark.parametrize(
@@ -310,7 +324,7 @@ def seen(tally: Tally | None, **changes: Any) -> Seen:
         ),
     ],
 )
-def test_the_verdict(case: Seen, ok: bool | None) -> None:
+def test_the_verdict(case: ReplayEvidence, ok: bool | None) -> None:
     judged = judge(case)
     assert judged.ok is ok
     assert judged.summary
@@ -322,12 +336,12 @@ FAITHFUL, OTHER = Agreement(400, 396, 390), Agreement(400, 200, 200)
 
 def test_an_expectation_from_every_place_is_compared_with_every_place() -> None:
     low_rounds = seen(SOME, observed=SOME, real=True, expected=PLACES, agreement=FAITHFUL)
-    assert judge(dataclasses.replace(low_rounds, alike=2.47)).ok is True
-    assert judge(dataclasses.replace(low_rounds, alike=2.3)).ok is None
-    low = dataclasses.replace(low_rounds, alike=1.4, static=(ERROR,), proof=UNDONE)
+    assert judge(changed(low_rounds, alike=2.47)).ok is True
+    assert judge(changed(low_rounds, alike=2.3)).ok is None
+    low = changed(low_rounds, alike=1.4, static=(ERROR,), proof=UNDONE)
     assert judge(low).ok is False
     assert "A cause is known: ten keys are dropped: with the keys renamed" in judge(low).summary
-    vain = judge(dataclasses.replace(low, proof=IN_VAIN))
+    vain = judge(changed(low, proof=IN_VAIN))
     assert vain.ok is None
     assert "Known to be wrong: ten keys are dropped. But with the keys renamed" in vain.summary
 

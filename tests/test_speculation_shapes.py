@@ -18,7 +18,7 @@ from workbench.speculation.driving import read_ids
 from workbench.speculation.eagle3 import Draft, Settings
 from workbench.speculation.layers import Numerics
 from workbench.speculation.loading import load_draft
-from workbench.speculation.observed import Launch
+from workbench.speculation.observed import DraftLaunch
 from workbench.speculation.rope import rope_of
 from workbench.speculation.setup import as_launched, as_trained
 from workbench.speculation.static_checks import check
@@ -129,7 +129,7 @@ def test_rotary_numbers_are_bounded(table: dict[str, Any]) -> None:
         rope_of({"rope_parameters": table}, 64)
     assert caught.value.why
     assert rope_of({"rope_parameters": {"rope_theta": 1.0}}, 64).inverse == (1.0,) * 32
-    with pytest.raises(WorkbenchError, match="an object is wanted"):
+    with pytest.raises(WorkbenchError, match="must be an object"):
         rope_of({"rope_scaling": [1]}, 64)
 
 
@@ -254,7 +254,7 @@ def test_a_width_that_is_not_the_targets_is_refused(tmp_path: Path) -> None:
         lambda t: [t.pop(f"{LAYER}mlp.{part}_proj.weight") for part in ("gate", "up", "down")],
         intermediate_size=None,
     )
-    with pytest.raises(WorkbenchError, match="feed-forward part is cannot be told"):
+    with pytest.raises(WorkbenchError, match="feed-forward part is not known"):
         loaded(empty)
 
 
@@ -303,7 +303,7 @@ def test_no_engine_drafts_with_such_a_map(name: str, tmp_path: Path) -> None:
 def test_a_tensor_that_a_loader_cuts_is_cut_and_said(tmp_path: Path) -> None:
     checkpoint = open_checkpoint(written(tmp_path / "d", intermediate_size=8))
     target = target_of()
-    launch = Launch(NEW, "EAGLE3", steps=2, draft_tokens=3, backend="triton")
+    launch = DraftLaunch(NEW, "EAGLE3", steps=2, draft_tokens=3, backend="triton")
     draft, driving = as_launched(launch, checkpoint, target)
     whole = checkpoint.tensor(GATE).float()
     assert torch.equal(draft.tensors[GATE], whole[:8])
@@ -382,7 +382,7 @@ def test_one_layer_goes_through_fc_but_in_sglang(tmp_path: Path) -> None:
     assert (draft.settings.aux, driving.aux) == (1, (2,))
     features = torch.ones(2, H)
     assert torch.equal(draft.features(features), features @ draft.tensors["fc.weight"].T)
-    launch = Launch(NEW, "EAGLE3", steps=2, draft_tokens=3, backend="triton")
+    launch = DraftLaunch(NEW, "EAGLE3", steps=2, draft_tokens=3, backend="triton")
     served, driving = as_launched(launch, checkpoint, target)
     assert driving.aux == (3,)
     assert served.features(features) is features

@@ -12,7 +12,7 @@ from workbench.checkpoint.open import open_checkpoint
 from workbench.speculation.driving import Driving
 from workbench.speculation.eagle3 import Draft
 from workbench.speculation.features import TargetTrace
-from workbench.speculation.layers import Numerics, Seen, attend
+from workbench.speculation.layers import AttentionContext, Numerics, attend
 from workbench.speculation.loading import load_draft
 from workbench.speculation.observed import read_run
 from workbench.speculation.run import replay_rounds, run_freely
@@ -45,7 +45,7 @@ class Slots:
         ) -> torch.Tensor:
             self.kept[layer].append((k, v))
             keys, values = (torch.cat([pair[n] for pair in self.kept[layer]], 1) for n in (0, 1))
-            seen = Seen(keys, values, torch.zeros(1, 1, keys.shape[1]))
+            seen = AttentionContext(keys, values, torch.zeros(1, 1, keys.shape[1]))
             return attend(q, seen, None, self.draft.settings.scale, Numerics())
 
         normed, fed = self.draft.forward(

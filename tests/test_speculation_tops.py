@@ -43,7 +43,7 @@ def test_each_node_has_what_the_target_says_at_its_parent(
     tops = tops_of(trace, replayed)
     fallen = 0
     for row in range(len(replayed)):
-        told = tops.told(replayed.round(row), row)
+        told = tops.with_target_choices(replayed.round(row), row)
         text = trace.tokens[told.request, : told.prefix].tolist()
         for node in told.nodes:
             path = text + path_of(told, node.parent)

@@ -2,36 +2,77 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
-import os
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from workbench.display import html
-from workbench.display.text import cells
+from workbench.core.wording import cells
+from workbench.display import static_html
 from workbench.errors import WorkbenchError
-from workbench.speculation.kept import MOST_CELLS
+from workbench.speculation.ablations import Ablations
+from workbench.speculation.causes_coverage import AblationQuestion, answered
 from workbench.speculation.player import percent, quoted
 from workbench.speculation.result import Replay
+from workbench.speculation.round_columns import MOST_CELLS
 
+from .forms import check_forms
 from .replay_samples import EVIL, WORDS, chain, counted, hostile, tree
+from .test_speculation_causes import BROKEN, HEALTHY, hint, scaled, scene, tried
+from .test_speculation_coverage import question
 
-GOLDEN = Path(__file__).parent / "golden"
 CASES: tuple[Callable[[], Replay], ...] = (chain, tree, counted)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-def test_the_text_is_as_it_was(case: Callable[[], Replay], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    text = case().to_text(80) + "\n"
-    assert all(line.isprintable() and cells(line) <= 80 for line in text.splitlines())
-    golden = GOLDEN / f"replay-{case.__name__}.txt"
-    if os.environ.get("UPDATE_GOLDEN"):
-        golden.write_text(text)
-    assert text == golden.read_text()
+def test_every_form_is_as_it_was(
+    case: Callable[[], Replay], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_forms(case(), f"replay-{case.__name__}", monkeypatch)
+
+
+def changed_twice(**changes: object) -> Ablations:
+    """Two causes, one behind the other, both known without a replay."""
+    singles = (tried(scaled(0.05), "launch"), tried(BROKEN, "layer"))
+    facts = scene(
+        *singles, pairs=[tried(HEALTHY, "launch", "layer")], hints=[hint("launch"), hint("layer")]
+    )
+    return ablations_of(question(facts, **changes))
+
+
+def interrupted() -> Ablations:
+    """Nothing is lost, and not every change was tried."""
+    facts = scene(tried(scaled(0.9), "layer", served=HEALTHY), served=HEALTHY)
+    asked = question(facts, left="interrupted")
+    catalogue = {**asked.catalogue, "fc order": ("fc order 2 1", "fc order 1 2")}
+    return ablations_of(dataclasses.replace(asked, catalogue=catalogue))
+
+
+def contradicted() -> Ablations:
+    """A cause is found, and the replay says that nothing is lost."""
+    return ablations_of(question(scene(tried(HEALTHY, "layer")), replayed_ok=True))
+
+
+def ablations_of(asked: AblationQuestion) -> Ablations:
+    cause, verdict = answered(asked)
+    return Ablations.build(
+        asked.facts, cause, verdict, (3.0, 6.9), counted="rounds", idle=("reload fc",),
+        source="models/draft", engine="sglang==0.5.14", notes=("made up",),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("case", "ok"), [(changed_twice, False), (interrupted, None), (contradicted, None)]
+)
+def test_every_form_of_ablations_is_as_it_was(
+    case: Callable[[], Ablations], ok: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = case()
+    assert result.ok is ok
+    check_forms(result, f"ablations-{case.__name__.replace('_', '-')}", monkeypatch)
+    assert Ablations.from_dict(json.loads(result.to_json())) == result
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
@@ -45,15 +86,24 @@ def test_every_line_fits_and_can_be_printed(case: Callable[[], Replay], width: i
 def test_one_round_as_text() -> None:
     replay = chain()
     text = replay.show(1, 80)
-    assert text.splitlines()[0].startswith("Round 2 of 6: request r0, its round 2 ")
-    assert "accepted  “·word11”" in text
-    assert "then      “·word21”" in text
-    assert "engine    1 draft accepted, the same" in text
+    assert text.splitlines()[0].startswith("Round 2 of 6 ")
+    assert "request: r0, its round 2" in text
+    assert "accepted: “·word11”" in text
+    assert "then: “·word21”" in text
+    assert "engine: 1 draft accepted, the same" in text
     assert "target chose “·word21”" in text
     assert "it was number 3 in the draft's own order" in text
     assert "every draft was accepted" in replay.show(2)
     assert replay.show(-1) == replay.show(5)
     assert "#11" in chain(words={}).show(1)
+    with pytest.raises(WorkbenchError, match="there is no round 6"):
+        replay.show(6)
+
+
+def test_a_node_is_under_its_parent() -> None:
+    lines = [line for line in tree().show(0, 100).splitlines() if "└" in line]
+    assert [line.index("└") for line in lines if line.strip().startswith("accepted")] == [14]
+    assert any("target" in line and "“·word7” 50 %" in line for line in lines)
 
 
 def test_the_reason_is_that_of_the_draft_where_the_path_ended() -> None:
@@ -68,7 +118,7 @@ def test_a_draft_of_no_numbers_is_not_ranked() -> None:
     assert replay.kept is not None
     replay.kept.columns.probabilities[0] = float("nan")
     text = replay.show(0)
-    assert "the draft's own logits are no numbers" in text
+    assert "the draft's own logits are NaN" in text
     assert "in the draft's own order" not in text
     assert replay.payload()["rounds"][0][7][0][3] == -1
 
@@ -119,17 +169,17 @@ def test_a_limit_takes_rounds_away_and_counts_them() -> None:
     assert MOST_CELLS > 9000  # all of these rounds are kept
 
 
-def test_the_preview_is_plain_and_escaped() -> None:
-    page = html.preview(hostile().payload())
+def test_static_html_is_plain_and_escaped() -> None:
+    page = static_html.static(hostile())
     assert EVIL not in page
     assert "<img src=x" not in page
     assert "\x1b" not in page
-    told = html.preview(chain().payload())
-    assert "The first rejection" in told
-    assert "target chose “·word20”" in told
-    assert "66.7%" in told
+    static = static_html.static(chain())
+    assert "The first rejection" in static
+    assert "target chose “·word20”" in static
+    assert "66.7%" in static
 
 
-def test_the_line_of_the_version_is_told() -> None:
-    assert "sglang 0.5.11 prints accept len: 2.33, accept rate: 0.44" in chain().to_text(100)
+def test_the_line_of_the_version_is_shown() -> None:
+    assert "sglang 0.5.11 prints: accept len: 2.33, accept rate: 0.44" in chain().to_text(100)
     assert "prints" not in chain(engine="").to_text(100)

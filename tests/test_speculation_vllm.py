@@ -21,13 +21,13 @@ from tests.engines.vllm_acceptance import (
 )
 from workbench import open_checkpoint
 from workbench.speculation.layers import Numerics
-from workbench.speculation.observed import Launch
+from workbench.speculation.observed import DraftLaunch
 from workbench.speculation.setup import as_launched
 from workbench.speculation.target import LlamaTarget
 
 NAMED = {setup.name: setup for setup in SETUPS}
 EXACT = [setup for setup in SETUPS if setup.dtype == "float32"]
-LAUNCH = Launch(ENGINE, "EAGLE3", 4, 1, 5, dtype="float32")
+LAUNCH = DraftLaunch(ENGINE, "EAGLE3", 4, 1, 5, dtype="float32")
 
 
 @pytest.fixture(scope="module")

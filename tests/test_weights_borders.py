@@ -568,8 +568,10 @@ def change(state: str, by: float | None = None, name: str = "a.weight", **more: 
 
 
 def compared(*rows: Change, own: bool = False) -> tuple[bool | None, dict[str, str]]:
-    ok, _, findings = conclude(Changes(rows), (), own)
-    return ok, {f.code.removeprefix("weights."): f"{f.severity} {f.confidence}" for f in findings}
+    verdict, findings = conclude(Changes(rows), (), own)
+    return verdict.ok, {
+        f.code.removeprefix("weights."): f"{f.severity} {f.confidence}" for f in findings
+    }
 
 
 NORM = {"name": "norm.weight", "shape": (64,), "shape_after": (64,)}
@@ -607,20 +609,20 @@ def test_what_a_change_does_to_the_comparison(at: int) -> None:
 
 
 def test_equal_values_under_two_names_are_a_note() -> None:
-    ok, _, findings = conclude(Changes([change("changed", 0.5)]), (("a.weight", "b.weight"),))
-    assert ok is True
+    verdict, findings = conclude(Changes([change("changed", 0.5)]), (("a.weight", "b.weight"),))
+    assert verdict.ok is True
     assert [(f.code, f.severity) for f in findings] == [("weights.same_values", "note")]
 
 
 def test_what_moved_little_is_held_against_what_is_usual() -> None:
     rows = [change("changed", by, name=f"{by}.weight") for by in (0.0005, 0.2, 0.4)]
-    _, _, (found,) = conclude(Changes(rows), ())
+    _, (found,) = conclude(Changes(rows), ())
     assert "the median is 0.2" in found.title
 
 
 def test_errors_of_a_comparison_change_the_output() -> None:
     for rows, own, ok, _ in COMPARED:
-        _, _, findings = conclude(Changes(rows), (), own)
+        _, findings = conclude(Changes(rows), (), own)
         assert all(f.changes_output == (f.severity == "error") for f in findings)
         assert any(f.severity == "error" for f in findings) == (ok is False)
 

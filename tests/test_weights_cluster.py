@@ -86,7 +86,7 @@ def test_a_path_that_workers_do_not_see_is_said(client: Any, tmp_path: Path) -> 
 
 
 def test_a_worker_that_sees_another_checkpoint_is_said(tmp_path: Path) -> None:
-    answer = scan_share(str(layers(tmp_path, 2)), 0.0, 99, [0], None, "cpu")
+    answer = scan_share(str(layers(tmp_path, 2)), "", 99, [0], None, "cpu")
     assert isinstance(answer, tuple)
     assert "another checkpoint" in answer[0]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,16 +12,14 @@ import pytest
 from safetensors.numpy import save_file
 
 import workbench
-from workbench.display.text import cells
 from workbench.errors import WorkbenchError
 from workbench.weights import compare
-from workbench.weights.changes import Change
 from workbench.weights.results import WeightComparison, WeightScan
 
 from .conftest import ROOT
+from .forms import check_forms
 from .weights_samples import HOSTILE
 
-GOLDEN = Path(__file__).parent / "golden"
 DRAFTS = ROOT / "data" / "incident" / "drafts"
 Tensors = dict[str, np.ndarray]  # type: ignore[type-arg]
 Compare = Callable[[Tensors, Tensors], WeightComparison]
@@ -80,7 +77,7 @@ def test_the_change_is_the_norm_of_the_difference(
     assert row.moved == 2 * 64 / (96 * 64)
     assert row.compared == 96 * 64
     [unmoved] = [f for f in result.findings if f.code == "weights.unmoved"]
-    assert unmoved.title.startswith("2 matrices did not move at all, while 1 tensor did")
+    assert unmoved.title.startswith("2 matrices did not change at all, while 1 tensor did")
     assert result.ok is True
 
 
@@ -179,18 +176,11 @@ def reinitialised(folder: Path) -> None:
     io.save_file(tensors, file)
 
 
-def test_the_text_is_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
+def test_every_form_is_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     shutil.copytree(DRAFTS / "speculators", "draft")
     reinitialised(tmp_path / "reinitialised")
-    result = scan_of(Path("draft")).compare("reinitialised")
-    text = result.to_text(80) + "\n"
-    assert all(line.isprintable() and cells(line) <= 80 for line in text.splitlines())
-    golden = GOLDEN / "weights-compared.txt"
-    if os.environ.get("UPDATE_GOLDEN"):
-        golden.write_text(text)
-    assert text == golden.read_text()
+    check_forms(scan_of(Path("draft")).compare("reinitialised"), "weights-compared", monkeypatch)
 
 
 def test_saved_loaded_shown(compared: Compare, tmp_path: Path) -> None:
@@ -206,8 +196,15 @@ def test_saved_loaded_shown(compared: Compare, tmp_path: Path) -> None:
     assert result.to_html(tmp_path / "page.html").stat().st_size < 400_000
     figure = result.plot()
     assert figure.axes
-    with pytest.raises(ValueError, match="unknown state"):
-        Change.from_dict(result.changes[0].to_dict() | {"state": HOSTILE})
+
+
+def test_a_state_that_is_none_does_not_load(compared: Compare, tmp_path: Path) -> None:
+    data = json.loads(compared(base(), base()).to_json())
+    data["changes"][0]["state"] = HOSTILE
+    file = tmp_path / "hostile.json"
+    file.write_text(json.dumps(data))
+    with pytest.raises(WorkbenchError, match="Invalid enum value"):
+        workbench.load(file)
 
 
 def test_damaged_files_do_not_pass(compared: Compare, tmp_path: Path) -> None:

@@ -38,9 +38,9 @@ def scan_of(tmp_path: Path, **tensors: torch.Tensor) -> WeightScan:
         ({"names": 5}, "names=5 is neither"),
         ({"names": b"ab"}, "names=b'ab' is neither"),
         ({"names": []}, "names is empty"),
-        ({"device": None}, "device=None is no text"),
-        ({"client": 5}, "client=5 is no client"),
-        ({"client": "tcp://127.0.0.1:1"}, "is no client"),
+        ({"device": None}, "device=None is not text"),
+        ({"client": 5}, "client=5 is not a dask client"),
+        ({"client": "tcp://127.0.0.1:1"}, "is not a dask client"),
         ({"sample": True}, "sample=True is neither"),
     ],
 )
@@ -52,7 +52,7 @@ def test_arguments_that_mean_nothing(arguments: dict[str, Any], text: str, tmp_p
 
 @pytest.mark.parametrize("address", ["http://[", "http://a:99999", "https://:80"])
 def test_addresses_that_are_none(address: str) -> None:
-    with pytest.raises(WorkbenchError, match="no address of a server"):
+    with pytest.raises(WorkbenchError, match="not the address of a server"):
         scan_weights(address)
 
 
@@ -118,5 +118,5 @@ def test_saved_results_with_fields_of_another_kind(field: str, value: Any, tmp_p
     where, _, name = field.rpartition(".")
     (data[where][0] if where else data)[name] = value
     (tmp_path / "scan.json").write_text(json.dumps(data))
-    with pytest.raises(WorkbenchError, match="damaged field"):
+    with pytest.raises(WorkbenchError, match="a field of it is wrong"):
         workbench.load(tmp_path / "scan.json")

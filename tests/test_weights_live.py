@@ -423,7 +423,7 @@ def test_nobody_there() -> None:
     with pytest.raises(WorkbenchError, match="did not answer"):
         scan_weights("http://127.0.0.1:9", names=["x"])
     for address in ("ftp://host", "http://", "nonsense"):
-        with pytest.raises(WorkbenchError, match="no address of a server"):
+        with pytest.raises(WorkbenchError, match="not the address of a server"):
             server.Server(address)
 
 
@@ -458,7 +458,7 @@ def test_names_past_the_limit_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(Engine(as_engine(weights()))) as address:
         result = scan_weights(address, names=["lm_head.weight", "model.norm.weight"])
     assert result.tensors.names == ("lm_head.weight",)
-    assert "1 tensor not asked for: interrupted, or too many at once (model.norm.weight)" in notes(
+    assert "1 tensor not requested: interrupted, or too many at once (model.norm.weight)" in notes(
         result
     )
 

@@ -84,7 +84,7 @@ def test_paths_open_checkpoints_and_texts_give_the_same(tmp_path: Path) -> None:
 def test_names(tmp_path: Path, names: Any, count: int) -> None:
     scan = scan_weights(layers(tmp_path), names=names)
     assert len(scan.tensors) == count
-    assert f"{count} of 12 weights were asked for" in scan.notes
+    assert f"{count} of 12 weights were requested" in scan.notes
 
 
 def test_unknown_names_are_refused_with_near_ones(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_unknown_names_are_refused_with_near_ones(tmp_path: Path) -> None:
     assert "Did you mean" in caught.value.next_step
     with pytest.raises(WorkbenchError, match=r"has no weight 'none\.\*'"):
         scan_weights(folder, names=["layers.0.*", "none.*"])
-    with pytest.raises(WorkbenchError, match="no text"):
+    with pytest.raises(WorkbenchError, match="not text"):
         scan_weights(folder, names=[3])  # type: ignore[list-item]
 
 
@@ -135,7 +135,7 @@ def test_a_part_that_was_never_filled_leaves_it_open(
     found = scan(**{"layers.0.mlp.down_proj": down})
     assert found.ok is None
     what = ("rows", "columns")[axis]
-    assert f"50 % of the {what} hold nothing but zeros" in found.summary
+    assert f"50 % of the {what} are all zeros" in found.summary
     assert getattr(found.tensors[names[0]], f"empty_{what}") == 0.5
     embed.narrow(axis, 0, embed.shape[axis] // 4).zero_()
     found = scan(embed_tokens=embed)

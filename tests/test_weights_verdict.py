@@ -340,7 +340,7 @@ def test_rows_of_zeros_are_told(tmp_path: Path) -> None:
     embedding = normal((400, 64), 1.0, random(14))
     embedding[100:130] = 0
     found = one(tmp_path, embedding, "embed_tokens.weight")
-    assert any("30 of 400 rows read hold nothing but zeros" in text for text in found.corroboration)
+    assert any("30 of 400 rows read are all zeros" in text for text in found.corroboration)
 
 
 # Stage 0.

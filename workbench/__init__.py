@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from workbench.checkpoint.open import open_checkpoint
+    from workbench.core.saving import load
     from workbench.errors import WorkbenchError
     from workbench.export.report import report
     from workbench.hang.attach import attach
     from workbench.hang.open_evidence import open_evidence
     from workbench.keys.diff import diff_keys
     from workbench.keys.repair import fix_checkpoint
-    from workbench.result import load
+    from workbench.panels.opening import panel
     from workbench.speculation.replaying import replay
     from workbench.weights.scan import scan_weights
 
@@ -26,9 +27,11 @@ _HOMES = {
     "attach": "workbench.hang.attach",
     "diff_keys": "workbench.keys.diff",
     "fix_checkpoint": "workbench.keys.repair",
-    "load": "workbench.result",
+    "load": "workbench.core.saving",
+    "load_ipython_extension": "workbench.magics",
     "open_checkpoint": "workbench.checkpoint.open",
     "open_evidence": "workbench.hang.open_evidence",
+    "panel": "workbench.panels.opening",
     "replay": "workbench.speculation.replaying",
     "report": "workbench.export.report",
     "scan_weights": "workbench.weights.scan",
@@ -42,6 +45,7 @@ __all__ = [
     "load",
     "open_checkpoint",
     "open_evidence",
+    "panel",
     "replay",
     "report",
     "scan_weights",

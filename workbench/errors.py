@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-import re
+from workbench.secret_shapes import without_secrets
+
+__all__ = [
+    "CheckpointError",
+    "EngineError",
+    "WorkbenchError",
+    "clean",
+    "shorten",
+    "shown",
+    "without_secrets",
+]
 
 # What, why and next together are never longer than a screen of 80 by 24.
 LONGEST = 500
@@ -53,37 +63,6 @@ def shown(value: object, longest: int = LONGEST_VALUE) -> str:
     except (ValueError, RecursionError):  # a whole number of thousands of digits, a deep list
         text = f"a very long {type(value).__name__}"
     return shorten(text, longest)
-
-
-# Also with one slash, as paths write it; what stands behind a quote or a bracket is no part of it.
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{1,30}:/{1,2}[^\s\"'<>)\]}]+")
-# A user with a password, also one with an unquoted slash; but host:port/path@version is neither.
-_USER = re.compile(r"(?<=:/)/?(?:[^\s/?#]*|[^\s@/:]*:(?!\d+(?:[/?#]|$))\S*)@")
-_QUERY = re.compile(r"([?&;#])(?:([^=&;#]*)=)?([^&;#]*)")
-# Names whose values say which file is meant; any other may be a key or a signature.
-_PLAIN = frozenset(
-    {"revision", "rev", "ref", "branch", "version", "versionid", "download", "path", "file"}
-)
-
-
-def _hidden(part: re.Match[str]) -> str:
-    mark, name, value = part.groups()
-    if not value or (name is not None and name.lower() in _PLAIN):
-        return part[0]
-    # Behind # without a name stands which of several addresses it is.
-    if name is None and mark == "#" and value.isdigit():
-        return part[0]
-    return f"{mark}{'' if name is None else name + '='}…"
-
-
-def _without(address: re.Match[str]) -> str:
-    text = _USER.sub(lambda found: "/…@" if found[0].startswith("/") else "…@", address[0], count=1)
-    return _QUERY.sub(_hidden, text)
-
-
-def without_secrets(text: str) -> str:
-    """Return a text whose addresses have neither users and passwords nor the values of queries."""
-    return _ADDRESS.sub(_without, text) if ":/" in text else text
 
 
 class WorkbenchError(Exception):

@@ -25,7 +25,7 @@ TRAINED = "trained"
 VERDICTS = ("trained", "at_init", "undecided")
 
 # What no training ever moved, found by this benchmark and then looked up in the model: the reason beside it.
-_ANGLE = "nothing reads what CHGNet's last angle layer says (model.py of chgnet 0.4.2)"
+_ANGLE = "the output of CHGNet's last angle layer is never read (model.py of chgnet 0.4.2)"
 UNTRAINED = {
     "pooler.dense.weight": "the model averages tokens; this bias is 0 and all of it exact in fp16",
     "angle_layers.2.twoBody_bond.mlp_core.layers.1.weight": _ANGLE,

@@ -11,8 +11,8 @@ import pytest
 
 from workbench.evidence import launches as store
 from workbench.hang.diagnosis import HangDiagnosis
+from workbench.hang.diagnosis_records import Span
 from workbench.hang.ledger import LaunchLedger
-from workbench.hang.shown import Span
 
 from ..conftest import ROOT
 from ..hang_samples import diverged, forest, hostile, partly_seen
@@ -160,7 +160,7 @@ def test_search_marks_frames_and_enter_walks_them(pages: Path, open_page: Open) 
 
 def test_search_finds_what_is_too_narrow_to_be_drawn(pages: Path, open_page: Open) -> None:
     page = open_page(pages / "apart.html").page
-    assert "the first 2,000 are drawn" in page.inner_text(".wb-stacks .wb-told")
+    assert "the first 2,000 are shown" in page.inner_text(".wb-stacks .wb-told")
     page.fill(".wb-stacks .wb-filter", "f300_35")
     page.press(".wb-stacks .wb-filter", "Enter")
     assert page.inner_text(".wb-frame.wb-selected .wb-frame-name") == "f300_35"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from workbench.display import assets, html
+from workbench.display import assets, live
 from workbench.display.page import shell
 
 from ..display_samples import HOSTILE, Sample, big, group, hostile, incident, payload
@@ -361,15 +361,63 @@ def test_what_is_left_out_is_said(open_page: Open, tmp_path: Path) -> None:
 
 def test_the_same_result_twice_on_a_page(open_page: Open, tmp_path: Path) -> None:
     sample = incident()
-    data = assets.packed(sample.data)
-    twice = html.live(data, "<p>one</p>") + html.live(data, "<p>two</p>")
+    data, schema = assets.packed(sample.payload()), sample.schema
+    twice = live.live(data, "<p>one</p>", schema) + live.live(data, "<p>two</p>", schema)
     path = tmp_path / "twice.html"
-    path.write_text(shell("Twice", twice, scripts=(html.start_script(data),)))
+    path.write_text(shell("Twice", twice, scripts=(live.start_script(),)))
     page = open_page(path).page
     page.wait_for_selector(".wb-view[data-ready] >> nth=1")
     page.locator(".wb-filter").nth(1).fill("q_proj")
     assert page.locator(".wb-told").nth(0).inner_text() == "23 rows · 23 groups"
     assert page.locator(".wb-told").nth(1).inner_text() == "1 of 23 rows · 1 group"
+
+
+def test_what_was_chosen_outlives_an_element_and_is_not_shared(
+    open_page: Open, tmp_path: Path
+) -> None:
+    """Notebooks draw an output again whenever they like, and show one result in two places."""
+    page = open_page(incident().to_html(tmp_path / "page.html")).page
+    page.fill(".wb-filter", "q_proj")
+    page.wait_for_function("() => workbenchResults.homes[0].ui().filter === 'q_proj'")
+    again = """async (leaves) => {
+      const old = document.querySelector("[data-wb]");
+      const next = old.cloneNode(true);
+      old.after(next);
+      if (leaves) old.remove();
+      const view = await workbenchResults.views[next.dataset.wbNeeds];
+      await view.default.mount(next);
+    }"""
+    page.evaluate(again, True)
+    assert page.input_value(".wb-filter") == "q_proj"
+    assert told(page).startswith("1 of 23 rows")
+    page.evaluate(again, False)
+    assert page.locator(".wb-filter").nth(0).input_value() == "q_proj"
+    assert page.locator(".wb-filter").nth(1).input_value() == ""
+
+
+def test_a_kind_that_this_version_does_not_know_keeps_its_static_form(
+    open_page: Open, tmp_path: Path
+) -> None:
+    data = incident().payload() | {"schema": "workbench.of-tomorrow/9"}
+    text = live.live(assets.packed(data), "<p>whole</p>", data["schema"])
+    path = tmp_path / "tomorrow.html"
+    path.write_text(shell("Tomorrow", text, scripts=(live.start_script(),)))
+    page = open_page(path, live=False).page
+    page.wait_for_function("() => window.workbenchResults?.homes?.length === 1")
+    page.wait_for_timeout(200)
+    assert page.inner_text("[data-wb-mount]") == "whole"
+
+
+def test_data_of_version_0_1_is_alive_and_says_what_it_lacks(
+    open_page: Open, tmp_path: Path
+) -> None:
+    data = incident().data
+    assert set(data["verdict"]) == {"ok", "line"}
+    text = live.live(assets.packed(data), "<p>still</p>", data["schema"])
+    path = tmp_path / "old.html"
+    path.write_text(shell("Old", text, scripts=(live.start_script(),)))
+    page = open_page(path).page
+    assert "what the checks covered was not recorded" in page.inner_text(".wb-doubts")
 
 
 def test_an_empty_table_says_so(open_page: Open, tmp_path: Path) -> None:

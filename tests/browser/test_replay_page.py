@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from workbench.display import assets, html
+from workbench.display import assets, live
 from workbench.display.page import shell
 from workbench.speculation.result import Replay
 
@@ -30,7 +30,11 @@ def payload_page(folder: Path, payload: dict[str, Any]) -> Path:
     data = assets.packed(payload)
     out = folder / "payload.html"
     out.write_text(
-        shell("x", html.live(data, html.preview(payload)), scripts=(html.start_script(data),))
+        shell(
+            "x",
+            live.live(data, "<p>no script ran</p>", payload["schema"]),
+            scripts=(live.start_script(),),
+        )
     )
     return out
 
@@ -53,7 +57,7 @@ def pieces(page: Any) -> list[tuple[str, str]]:
 def test_it_begins_at_the_first_rejection_and_says_why(pages: Path, open_page: Open) -> None:
     page = open_page(pages / "chain.html").page
     assert where(page) == "Round 1"
-    said = page.inner_text(".wb-round-said")
+    said = page.inner_text(".wb-round-text")
     assert "0 of 3 drafts accepted." in said
     assert "The target chose ·word20 where the draft had ·word11" in said
     assert "that was number 3 in the draft's own order" in said
@@ -127,6 +131,10 @@ def test_buttons_picker_and_chart_do_as_the_keys(pages: Path, open_page: Open) -
     page.select_option(".wb-select", "0")
     assert where(page) == "Round 1"
     assert page.get_by_role("button", name="←").is_disabled()
+    page.locator(".wb-course svg").scroll_into_view_if_needed()
+    page.locator(
+        ".wb-course svg"
+    ).scroll_into_view_if_needed()  # a mouse reaches only what is in view
     box = page.locator(".wb-course svg").bounding_box()
     page.mouse.click(box["x"] + box["width"] - 2, box["y"] + 20)
     assert where(page) == "Round 6"
@@ -190,7 +198,15 @@ def ablations() -> dict[str, Any]:
     return {
         "schema": "workbench.ablations/1",
         "title": "x",
-        "verdict": {"ok": False, "line": "The cause is the decoder layer.", "state": "found"},
+        "verdict": {
+            "ok": False,
+            "line": "The cause is the decoder layer.",
+            "sure": "likely, not certain",
+            "checked": ["24 changes"],
+            "unchecked": ["fc order: 2 of 2 not tried (interrupted)"],
+            "overturned_by": ["the repaired draft accepting as little"],
+            "next_step": "Rename the keys.",
+        },
         "facts": [],
         "expected": {"accept_length": 2.56, "per_position": [0.64, 0.42]},
         "bars": bars,
@@ -215,9 +231,12 @@ def test_the_cause_stands_out_and_reaches_the_line(open_page: Open, tmp_path: Pa
     assert "✓" in rows.nth(1).inner_text()
     page.get_by_role("button", name="All 15 changes").click()
     assert rows.count() == 1 + 15 + 1
-    told = page.inner_text(".wb-abls-note")
-    assert "Without effect here: reload fc." in told
-    assert "2 changes left out here" in told
+    note = page.inner_text(".wb-abls-note")
+    assert "No effect here: reload fc." in note
+    assert "2 changes left out here" in note
+    doubts = page.inner_text(".wb-doubts")
+    assert "fc order: 2 of 2 not tried (interrupted)" in doubts
+    assert "likely, not certain" in doubts
 
 
 def test_ablations_fit_a_narrow_page(open_page: Open, tmp_path: Path) -> None:

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import nbformat
 import pytest
 
 from workbench.export.index import write_index
 from workbench.export.report import report
 
 from ..conftest import ROOT
+from ..display_samples import HOSTILE
+from ..test_export_clean import EVIL, page_of, result, shows
 from .conftest import Opened
+from .jupyter import write
 
 Open = Callable[..., Opened]
+CELLS = (
+    "from tests import display_samples, hang_samples, weights_samples\ndisplay_samples.incident()",
+    "hang_samples.diverged()",
+    "weights_samples.target().view()",
+)
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +86,61 @@ def test_without_javascript_every_verdict_stands(reports: Path, open_page: Open)
     text = page.inner_text("body")
     for said in ("10 of 16 keys", "Cannot tell", "d2t holds target ids", "midlayer."):
         assert said in text
+
+
+def test_it_opens_with_the_worst_of_all_and_leads_to_each(reports: Path, open_page: Open) -> None:
+    page = open_page(reports / "02_keys.html").page
+    top = page.locator(".nb-results")
+    counts = top.locator("p").inner_text()
+    assert re.search(r"7 results: \d wrong, \d cannot tell, \d ok", counts)
+    states = page.locator(".wb-head").evaluate_all("all => all.map((one) => one.dataset.state)")
+    for state, word in {"wrong": "wrong", "unsure": "cannot tell", "ok": "ok"}.items():
+        assert f"{states.count(state)} {word}" in counts
+    top.locator("a").nth(4).click()
+    assert page.evaluate("location.hash") == "#result-5"
+    assert page.locator("#result-5 .wb-view").is_visible()
+    index = open_page(reports / "index.html", live=False).page
+    assert counts.split(": ")[1] in index.inner_text("li")
+
+
+def test_plain_nbconvert_shows_every_result_alive(browser: Any, tmp_path: Path) -> None:
+    """The stock HTML of nbconvert asks a few servers for scripts of its own; the views need none of them."""
+    source = tmp_path / "plain.ipynb"
+    write(source, *CELLS)
+    run = [sys.executable, "-m", "jupyter", "nbconvert", "--execute", "--to", "html", str(source)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(run, check=False, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    context = browser.new_context(offline=True)
+    page = context.new_page()
+    page.goto((tmp_path / "plain.html").as_uri())
+    views = page.locator(".wb-view[data-ready]")
+    views.nth(2).wait_for()
+    assert views.count() == 3
+    views.first.locator(".wb-filter").fill("q_proj")
+    assert views.first.locator(".wb-told").inner_text() == "1 of 23 rows · 1 group"
+    context.close()
+
+    still = browser.new_context(offline=True, java_script_enabled=False)
+    page = still.new_page()
+    page.goto((tmp_path / "plain.html").as_uri())
+    for line in ("silently drops 10 of 16 keys", "Hung while decode graphs", "7 of 7 matrices"):
+        assert line in page.inner_text("body")
+    still.close()
+
+
+def test_a_hostile_notebook_is_a_quiet_page(tmp_path: Path, open_page: Open) -> None:
+    """Whatever ran or asked for anything would be counted when the page is closed."""
+    cells = [shows(evil) for evil in EVIL] + [
+        nbformat.v4.new_markdown_cell(f"text {evil}\n\n{evil}") for evil in EVIL
+    ]
+    cells.append(shows(result(True, line=HOSTILE).replace("<p>still</p>", "".join(EVIL))))
+    out = tmp_path / "hostile.html"
+    out.write_text(page_of(*cells))
+    opened = open_page(out, live=False)
+    opened.page.wait_for_timeout(1000)
+    assert opened.page.url == out.as_uri()
+    assert opened.page.locator(".wb-theme").is_visible()
 
 
 def test_the_index_leads_to_it(reports: Path, open_page: Open) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from workbench.display import assets, html
+from workbench.display import assets, live
 from workbench.display.page import shell
+from workbench.display.static_html import static
 from workbench.weights.results import WeightScan
 
 from ..weights_samples import draft, experts, hostile, pair, target
@@ -41,10 +42,10 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def limited_page(folder: Path, result: WeightScan, limit: int) -> Path:
     """A page with as much as a notebook would carry."""
-    data = assets.packed(result.payload(limit))
-    body = html.live(data, html.preview(result.payload(limit)))
+    payload = result.payload(limit)
+    body = live.live(assets.packed(payload), static(result), payload["schema"])
     out = folder / "limited.html"
-    out.write_text(shell("x", body, scripts=(html.start_script(data),)))
+    out.write_text(shell("x", body, scripts=(live.start_script(),)))
     return out
 
 

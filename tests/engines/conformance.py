@@ -37,7 +37,7 @@ class Sets:
     mismatched
         Keys at which the loader raises.
     resized
-        Keys of a wrong shape that are cut or filled up without a word.
+        Keys of a wrong shape that are cut or filled up silently.
     missing, partial
         Parameters that nothing writes, and the share that is written of those that are not full; those that
         a resized key went to are left out.

@@ -27,17 +27,17 @@ HEAD = """\
 Made by `make tables`; do not edit. Each checkpoint is loaded by the real model class of that SGLang release,
 in an environment of its own (tests/engines/environments.py), and watched (workbench/engines/tracer). The
 profile of the release answers for the same checkpoint from names, shapes and config alone. The two are
-compared name by name, not only in number: which keys reach the model, which are lost (dropped or skipped on
-purpose: watching cannot tell these apart), at which the loader raises, which are cut or filled up to fit
-without a word, which parameters nothing writes, which are written in part and to which share, and which
-parameters there are at all.
+compared name by name, not only by count: which keys reach the model, which are lost (dropped or skipped on
+purpose: watching cannot distinguish these), at which the loader raises, which are silently cut or padded to
+fit, which parameters are never written, which are written in part and to which share, and which parameters
+exist.
 
 What this does not show: the releases ran on a CPU with torch {torch}, not the torch they pin, on one rank,
 with stand-ins for the GPU packages (nothing of them is called while loading). Layers take their share of a
-tensor as they do on a GPU. What fills parameters after loading (the target's embedding) is not run;
-parameters filled so count as missing here, in both.
+tensor as they do on a GPU. The step that fills parameters after loading (the target's embedding) is not run;
+parameters that it would fill count as missing here, on both sides.
 
-Numbers are profile/real, one number where both agree. "lost" counts dropped and ignored keys.
+Numbers are profile/real, or one number if both agree. "lost" counts dropped and ignored keys.
 """
 
 

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from workbench import open_checkpoint
-from workbench.speculation.observed import Launch
+from workbench.speculation.observed import DraftLaunch
 from workbench.speculation.replayed import Replayed
 from workbench.speculation.run import replay_rounds, run_freely
 from workbench.speculation.setup import as_launched, numerics_of
@@ -196,7 +196,7 @@ def compare(recorded: Json, setup: Setup, folder: Path, most: int | None = None)
     """Replay a run; `most`: only its first requests."""
     run = next(run for run in recorded["runs"] if run["name"] == setup.name)
     requests, longer = run["requests"][:most], recorded["plain"][setup.dtype]
-    launch = Launch(ENGINE, "EAGLE3", setup.steps, 1, setup.steps + 1, dtype=setup.dtype)
+    launch = DraftLaunch(ENGINE, "EAGLE3", setup.steps, 1, setup.steps + 1, dtype=setup.dtype)
     target = LlamaTarget.read(open_checkpoint(DATA / "target"), numerics_of(launch))
     draft, driving = as_launched(launch, open_checkpoint(setup.write(folder)), target)
     asked = prompts(len(requests))
@@ -252,7 +252,7 @@ def table(recorded: Json) -> str:
     return "\n".join(
         (
             f"vLLM {said['vllm']} on a CPU (torch {said['torch']}), EAGLE-3 with the shipped pair, greedy, "
-            f"{NEW_TOKENS} new tokens; float32 where nothing is said.",
+            f"{NEW_TOKENS} new tokens; float32 unless the run says otherwise.",
             "",
             "| run | rounds | accept length, vLLM | replay | rounds with 1, 2, … drafts accepted, vLLM "
             "| replay | rounds agree | drafted tokens equal | answers as without a draft "

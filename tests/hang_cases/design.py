@@ -117,7 +117,7 @@ DESIGN = (
         without_ptrace,
         "hung",
         "load_barrier",
-        "/proc, log and GPUs alone: everybody sleeps, nobody may be named",
+        "/proc, log and GPUs alone: all ranks sleep, and none may be named",
         rule="R1",
         proposes="--soft-watchdog-timeout 120",
         source="the design",

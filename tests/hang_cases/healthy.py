@@ -19,19 +19,19 @@ HEALTHY = (
         ),
         "idle",
         "ready",
-        "two looks alike, but the loops burn CPU time",
+        "two equal snapshots, but the loops use CPU time",
         wait="IDLE",
         rule="R15",
         source="measured",
     ),
     Case(
-        "one-look-at-an-idle-server",
+        "one-snapshot-of-an-idle-server",
         lambda: scene(
             [R(IDLE_0), *(R(IDLE_N) for _ in range(3))], looks=1, log=started(4, "ready")
         ),
         "cannot_tell",
         "ready",
-        "in the broadcast, and nobody knows whether it turns",
+        "in the broadcast; one snapshot does not show whether it turns",
         rule="R1",
     ),
     Case(

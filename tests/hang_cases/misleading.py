@@ -91,7 +91,7 @@ MISLEADING = (
         lambda: beside("detokenizer", "Z"),
         "crashed",
         "ready",
-        "the ranks are well, and nobody sends their answers",
+        "the ranks are healthy, and nothing sends their answers",
         rule="RH",
     ),
     Case(
@@ -99,7 +99,7 @@ MISLEADING = (
         lambda: beside("detokenizer", ""),
         "crashed",
         "ready",
-        "there in the first look only",
+        "in the first snapshot only",
         rule="RH",
     ),
     Case(
@@ -107,7 +107,7 @@ MISLEADING = (
         lambda: beside("detokenizer", "T"),
         "stopped",
         "ready",
-        "no rank is stopped, and no answer comes",
+        "the ranks are not stopped, and there is no answer",
         rule="RH",
         proposes="kill -CONT 901",
     ),
@@ -167,7 +167,7 @@ MISLEADING = (
         lambda: alike(4),
         "cannot_tell",
         "ready",
-        "under load every look finds this; nothing says that no batch ends",
+        "under load every snapshot is like this; nothing shows that batches do not end",
         rule="RL",
         proposes="snapshots=5",
     ),
@@ -195,13 +195,13 @@ MISLEADING = (
         rule="R2",
     ),
     Case(
-        "killed-after-the-looks",
+        "killed-after-the-snapshots",
         lambda: killed_afterwards(
             "Rank 1 scheduler died during initialization (exit code: -9).", -9
         ),
         "hung",
         "graph_decode",
-        "whoever killed it did so later: in both looks it lived",
+        "it was killed later: in both snapshots it is alive",
         odd=(1,),
         rule="R6",
     ),

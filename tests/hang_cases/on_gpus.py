@@ -74,7 +74,7 @@ ON_GPUS = (
         lambda: case("all-stuck"),
         "hung",
         "init_done",
-        "both ranks sleep in Scheduler.__init__: nobody stands apart",
+        "both ranks sleep in Scheduler.__init__: there is no odd rank",
         source=SOURCE,
     ),
 )

@@ -7,24 +7,29 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-KEYS = ("test_key*.py", "test_contracts*.py", "test_engines_*.py", "test_config_checks*.py",
+KEYS = ("keys/test_*.py", "test_key*.py", "test_contracts*.py", "test_engines_*.py", "test_config_checks*.py",
         "test_registry*.py", "test_rename.py")  # fmt: skip
 # The ones that start servers or read /proc are left out, and the 2,360 tests of test_hang_metamorphic: of a
 # sample none of them noticed what these do not.
-HANG = ("test_hang_rules*.py", "test_hang_cases.py", "test_hang_waits.py", "test_hang_phases.py",
+HANG = ("hang/test_coverage.py",
+        "test_hang_rules*.py", "test_hang_cases.py", "test_hang_waits.py", "test_hang_phases.py",
         "test_hang_borders*.py", "test_hang_other_times.py", "test_hang_tree.py")  # fmt: skip
 LEDGER = ("test_launches*.py",)
-WEIGHTS = ("test_weights_verdict.py", "test_weights_borders*.py", "test_weights_spectrum.py",
+WEIGHTS = ("weights/test_*.py",
+           "test_weights_verdict.py", "test_weights_borders*.py", "test_weights_spectrum.py",
            "test_weights_compare.py", "test_weights_scan.py", "test_weights_fused.py",
            "test_weights_hostile.py")  # fmt: skip
 REPLAY = ("test_speculation_causes.py", "test_speculation_result.py", "test_speculation_borders*.py",
           "test_speculation_ablate.py", "test_speculation_evidence.py", "test_speculation_shapes.py",
           "test_speculation_odd_pairs.py", "test_speculation_stale.py",
-          "test_speculation_given.py")  # fmt: skip
+          "test_speculation_arguments.py", "test_speculation_coverage.py",
+          "test_speculation_saved.py")  # fmt: skip
 
 # Judging modules, below workbench/, and the tests that mirror them, below tests/.
 MODULES: dict[str, tuple[str, ...]] = {
+    "core/verdict.py": ("core/test_verdict.py",),
     "keys/verdict.py": KEYS,
+    "keys/coverage.py": KEYS,
     "keys/diff.py": KEYS,
     "engines/contracts*.py": KEYS,
     "engines/config_checks.py": KEYS,
@@ -32,12 +37,15 @@ MODULES: dict[str, tuple[str, ...]] = {
     "hang/rules.py": HANG,
     "hang/diagnose.py": HANG,
     "hang/waits.py": HANG,
-    "hang/look.py": HANG,
+    "hang/coverage.py": HANG,
+    "hang/rank_group.py": HANG,
     "hang/evidence.py": HANG,
     "hang/phases.py": HANG,
     "hang/ledger_rules.py": LEDGER,
+    "hang/ledger_verdict.py": LEDGER,
     "hang/launch_differences.py": LEDGER,
     "weights/verdict.py": WEIGHTS,
+    "weights/coverage.py": WEIGHTS,
     "weights/spectrum.py": WEIGHTS,
     "weights/structure.py": WEIGHTS,
     "weights/vectors.py": WEIGHTS,
@@ -47,6 +55,10 @@ MODULES: dict[str, tuple[str, ...]] = {
     "weights/families.py": WEIGHTS,
     "weights/verdict_compare.py": WEIGHTS,
     "speculation/judging.py": REPLAY,
+    "speculation/counts.py": REPLAY,
+    "speculation/coverage.py": REPLAY,
+    "speculation/causes_coverage.py": REPLAY,
+    "speculation/replay_findings.py": REPLAY,
     "speculation/causes.py": REPLAY,
     "speculation/comparable.py": REPLAY,
     "speculation/expected.py": REPLAY,
@@ -77,7 +89,7 @@ NO_JUDGES: dict[str, tuple[str, ...]] = {
     "hang/evidence.py": ("_standing", "_devices", "_log", "_further", "notes", "speaking_for"),
     "hang/phases.py": ("_spans", "_closed"),
     "keys/verdict.py": ("_first", "_warned"),
-    "speculation/judging.py": ("between",),
+    "speculation/counts.py": ("between",),
     "weights/findings.py": ("_siblings",),
     "weights/seen.py": ("lines", "names_of", "corroboration", "power_of"),
     "weights/verdict_compare.py": ("_lines",),

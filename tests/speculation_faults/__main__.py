@@ -18,12 +18,12 @@ from workbench.speculation.ablate import ablate
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "replay.md"
 
 
-def run(case: Case, requests: int, first_look: int) -> dict[str, Any]:
+def run(case: Case, requests: int, first_pass: int) -> dict[str, Any]:
     """Return one row of the table."""
     begin = time.process_time()
     with tempfile.TemporaryDirectory() as name:
-        result = ablate(case.make(Path(name) / "draft", requests), requests=first_look)
-    verdict, expected = result.verdict, result.expected
+        result = ablate(case.make(Path(name) / "draft", requests), requests=first_pass)
+    cause, expected = result.cause, result.expected
     assert expected is not None
     lost = (expected.accept_length - result.served.accept_length) / expected.accept_length
     best = result.lifts[0] if result.lifts else None
@@ -35,32 +35,32 @@ def run(case: Case, requests: int, first_look: int) -> dict[str, Any]:
         "served": result.served.accept_length,
         "expected": expected.accept_length,
         "lost": lost,
-        "state": verdict.state,
-        "named": sorted(verdict.facts) if verdict.ok is False else [],
-        "confidence": verdict.confidence,
-        "switches": list(verdict.switches),
-        "nearest": verdict.nearest,
+        "state": cause.state,
+        "named": sorted(cause.facts) if result.ok is False else [],
+        "confidence": cause.confidence,
+        "switches": list(cause.switches),
+        "nearest": cause.nearest,
         "best": [best.name, best.accept_length, best.restored] if best else None,
-        "sentence": verdict.sentence,
-        "outcome": outcome(case, verdict.state, sorted(verdict.facts), verdict.ok),
+        "sentence": cause.sentence,
+        "outcome": outcome(case, cause.state, sorted(cause.facts), result.ok),
         "seconds": time.process_time() - begin,
     }
 
 
 def outcome(case: Case, state: str, facts: list[str], ok: bool | None) -> str:
-    """Return ``right``, ``wrong`` (something else accused, or all said to be well), or ``not told``."""
+    """Return ``right``, ``wrong`` (something else accused, or all said to be well), or ``not found``."""
     if ok is False:
         return "right" if set(facts) == case.facts else "wrong"
     if not case.facts:
         return "right"
-    return "wrong" if ok is True and state != "healthy" else "not told"
+    return "wrong" if ok is True and state != "healthy" else "not found"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="*", help="cases to run; none: all, and write the tables")
     parser.add_argument("--requests", type=int, default=100)
-    parser.add_argument("--first-look", type=int, default=24)
+    parser.add_argument("--first-pass", type=int, default=24)
     parser.add_argument(
         "--keep", type=Path, help="a JSON-lines file: cases in it are not run again"
     )
@@ -74,7 +74,7 @@ def main() -> None:
     for case in chosen:
         if case.name in held:
             continue
-        row = held[case.name] = run(case, arguments.requests, arguments.first_look)
+        row = held[case.name] = run(case, arguments.requests, arguments.first_pass)
         print(
             f"{row['outcome']:9}{case.kind:9}{case.name:28}{row['served']:6.2f} of "
             f"{row['expected']:.2f}  {row['state']}: {', '.join(row['named']) or row['nearest']} "

@@ -15,7 +15,7 @@ from workbench.speculation.driving import Driving
 from workbench.speculation.eagle3 import Draft
 from workbench.speculation.expected import Expected
 from workbench.speculation.features import TargetTrace
-from workbench.speculation.observed import Launch, read_run
+from workbench.speculation.observed import DraftLaunch, read_run
 from workbench.speculation.setup import as_launched
 from workbench.speculation.target import LlamaTarget
 from workbench.speculation.trial import Trial
@@ -38,7 +38,11 @@ def texts(requests: int) -> TargetTrace:
 
 
 def served(
-    launch: Launch, folder: Path, trace: TargetTrace, by: LlamaTarget, expected: Expected | None
+    launch: DraftLaunch,
+    folder: Path,
+    trace: TargetTrace,
+    by: LlamaTarget,
+    expected: Expected | None,
 ) -> Trial:
     """Return a trial of a draft's folder over texts that are there already."""
     checkpoint = open_checkpoint(folder)
@@ -48,9 +52,9 @@ def served(
     return Trial(by, trace, checkpoint, launch, draft, driving, expected=expected)
 
 
-def launch_of(fault: Fault) -> Launch:
+def launch_of(fault: Fault) -> DraftLaunch:
     """Return how a fault's draft is served."""
-    return Launch(
+    return DraftLaunch(
         fault.engine, fault.algorithm, steps=4, topk=1, draft_tokens=5, graphs=False,
         backend="triton",
     )  # fmt: skip

@@ -23,7 +23,7 @@ def page(rows: Sequence[Row], requests: int) -> str:
     """Return the tables as Markdown."""
     lines = [
         f"Made by `python -m tests.speculation_faults`: {requests} requests of 48 tokens a case. The broken "
-        "files are served by the replay, and the ablations are told nothing of what was done; the recorded "
+        "files are served by the replay, and the ablations do not know which fault was planted; the recorded "
         "runs are a real engine's. Expected is the healthy recorded run on the same prompts; for recorded "
         "runs and made texts, the trainer's metrics.",
         "",
@@ -47,13 +47,13 @@ def write(path: Path, text: str) -> None:
 
 
 def _counts(rows: Sequence[Row]) -> list[str]:
-    """Return a table: of each kind how many are right, not told and wrong."""
-    lines = ["| kind | cases | right | not told | wrong |", "|---|---|---|---|---|"]
+    """Return a table: of each kind how many are right, not found and wrong."""
+    lines = ["| kind | cases | right | not found | wrong |", "|---|---|---|---|---|"]
     for kind, title in KINDS.items():
         for words, chosen in _split(kind, rows):
             found = Counter(row["outcome"] for row in chosen)
             lines.append(
-                f"| {title}{words} | {len(chosen)} | {found['right']} | {found['not told']} "
+                f"| {title}{words} | {len(chosen)} | {found['right']} | {found['not found']} "
                 f"| {found['wrong']} |"
             )
     return lines
@@ -72,7 +72,7 @@ def _split(kind: str, rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
 
 def _table(rows: Sequence[Row]) -> list[str]:
     lines = [
-        "| case | what is wrong | served | expected | said | how sure | outcome |",
+        "| case | what is wrong | served | expected | named | how sure | outcome |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in rows:

@@ -78,7 +78,7 @@ class LogicalWeight:
 
     @cached_property
     def flaw(self) -> str:
-        """Why its values cannot be told with certainty; empty where they can."""
+        """Why its values cannot be computed with certainty; empty where they can."""
         if not self.layout:
             return _flaw_of_plain(self.stored)
         try:
@@ -109,7 +109,7 @@ class LogicalWeight:
         Raises
         ------
         CheckpointError
-            The values cannot be told (`flaw`), or the file cannot be read.
+            The values cannot be computed (`flaw`), or the file cannot be read.
         """
         count, columns = matrix_shape(self.shape)
         start, stop, _ = slice(start, stop).indices(count)
@@ -154,8 +154,8 @@ class LogicalWeight:
     def _check(self, plain: bool = False) -> None:
         if self.flaw or (plain and self.layout):
             raise CheckpointError(
-                f"the values of {shown(self.name)} cannot be told",
-                why=self.flaw or f"it is stored as {self.layout}, and what is stored are codes",
+                f"the values of {shown(self.name)} cannot be computed",
+                why=self.flaw or f"it is stored as {self.layout}, which stores codes",
                 next_step="Convert the weight with the tool that quantised it, and scan the result.",
             )
 
@@ -166,7 +166,7 @@ class LogicalWeight:
 
 def _flaw_of_plain(info: TensorInfo) -> str:
     if info.dtype not in DTYPE_BITS:
-        return f"its type {shown(info.dtype)} is not known here"
+        return f"its type {shown(info.dtype)} is not known"
     if info.dtype == "C64":
         return "it holds complex numbers"
     if info.dtype in _CODES and (len(info.shape) > 1 or DTYPE_BITS[info.dtype] < 8):

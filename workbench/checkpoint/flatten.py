@@ -78,7 +78,8 @@ def flatten(raw: Mapping[str, Any]) -> Flattened:
         lost.append("attention_bias: the class builds q, k and v without a bias.")
     if raw.get("embed_requires_grad"):
         lost.append(
-            "embed_requires_grad: the draft has embeddings of its own, the class takes the target's."
+            "embed_requires_grad: the draft has its own embeddings, but the class uses the "
+            "target's."
         )
     known = _PACKING | set(_KEPT) | _HANDLED
     for key in raw:
@@ -130,8 +131,9 @@ def _auxiliary_layers(raw: Mapping[str, Any], flat: dict[str, Any], lost: list[s
     elif target.startswith(_AS_GIVEN):
         if ids[0] == 1:
             lost.append(
-                "auxiliary layers that begin with 1: SGLang takes such ids of this target as outputs "
-                "of layers (it adds one to all), and has no way to say the inputs that were meant."
+                "auxiliary layers that begin with 1: SGLang reads such ids of this target as "
+                "outputs of layers (it adds one to all), and cannot express the inputs that were "
+                "meant."
             )
     else:
         lost.append(
@@ -153,7 +155,7 @@ def _target_class(raw: Mapping[str, Any]) -> str:
 
 def _norms(raw: Mapping[str, Any], lost: list[str]) -> None:
     if raw.get("norm_before_residual", True):
-        said = "true" if "norm_before_residual" in raw else "not said, and true by default"
+        said = "true" if "norm_before_residual" in raw else "not given, and true by default"
         lost.append(
             f"norm_before_residual ({said}): the class always adds the residual before the norm, so "
             "the hidden states differ from those in training."

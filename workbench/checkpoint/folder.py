@@ -223,7 +223,7 @@ def find_files(folder: Folder, index_name: str = "") -> Files:
     if not weights:
         raise _nothing(folder, names)
     if form == "safetensors" and (left := [n for n in _weights(names, "torch") if n]):
-        warnings.append(f"{_some(left)} left alone: engines prefer the safetensors files")
+        warnings.append(f"{_some(left)} not used: engines prefer the safetensors files")
     whole = [name for name in weights if name in ("model.safetensors", "pytorch_model.bin")]
     parts = [name for name in weights if re.search(r"-\d+-of-\d+\.", name)]
     if parts and not whole:
@@ -287,8 +287,8 @@ def _indexed(
         absent = [shards[code] for code in codes]
         raise CheckpointError(
             f"{source.label} names {_files(len(absent))} not there: {_some(absent)}",
-            why=f"{count:,} of {len(index.keys):,} tensors would be missing; engines that list the folder "
-            "instead of the index start without a word",
+            why=f"{count:,} of {len(index.keys):,} tensors would be missing; engines that list "
+            "the folder instead of reading the index start anyway, silently",
             next_step="Download the absent files.",
         )
     named = set(shards)
@@ -315,7 +315,7 @@ def _check_parts(folder: Folder, parts: Sequence[str]) -> None:
         shown = ", ".join(map(str, absent[:5])) + (", …" if len(absent) > 5 else "")
         raise CheckpointError(
             f"{folder.label} lacks {len(absent)} of the {total} parts of {stem}{ending}",
-            why=f"there is no part {shown}, and engines load what is there without a word",
+            why=f"there is no part {shown}, and engines silently load the files that are there",
             next_step="Download the absent parts.",
         )
 
@@ -331,7 +331,7 @@ def _nothing(folder: Folder, names: Sequence[str]) -> CheckpointError:
         )
     below = folder.subfolders()
     if len(names) == 1:
-        why = f"it holds one file, {shorten(names[0])}, which is no weights file"
+        why = f"it holds one file, {shorten(names[0])}, which is not a weights file"
     elif names:
         why = f"it holds {len(names):,} files, none of them weights"
     else:

@@ -72,7 +72,7 @@ def read_index(source: Source) -> Index:
     if source.size > MAX_INDEX:
         raise CheckpointError(
             f"{label} is too large for an index",
-            why=f"it has {source.size:,} bytes; one of ten million tensors has less",
+            why=f"it has {source.size:,} bytes; an index of ten million tensors has fewer",
             next_step="Copy the index again, or remove it: the files are then read as they are.",
         )
     data = source.read(0, source.size)
@@ -169,7 +169,7 @@ def _check_shard_name(name: str, label: str) -> None:
     if not parts or name.startswith("/") or ".." in parts or "\\" in name or "\0" in name:
         raise CheckpointError(
             f"{label} names the file {shown(name)}, which is not inside its folder",
-            why="an index that leads elsewhere is broken or hostile; nothing there was opened",
+            why="an index that points elsewhere is broken or hostile; nothing there was opened",
             next_step="Get the index again from where the model came from.",
         )
 

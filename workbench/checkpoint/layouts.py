@@ -162,7 +162,7 @@ def _scaled(parts: _Parts) -> Plan:
     block = _block(parts, shape, scales)
     zero_shape = parts.shape("zero_point") if "zero_point" in parts else None
     if zero_shape is not None and prod(zero_shape) != prod(scales):
-        raise parts.refused(f"{list(zero_shape)} zero points do not go with {list(scales)} scales")
+        raise parts.refused(f"{list(zero_shape)} zero points do not fit {list(scales)} scales")
     if "order" in parts:
         raise parts.refused(
             "its columns are in act-order, which is not defined for this layout here"
@@ -214,7 +214,7 @@ def _block(parts: _Parts, shape: Shape, scales: Shape) -> tuple[int, int]:
         for down, across in (*_declared(parts), (128, 128), _even(tall, columns, scales)):
             if down and across and (-(-tall // down), -(-columns // across)) == scales[-2:]:
                 return down, across
-    raise parts.refused(f"{list(scales)} scales do not tell which of {list(shape)} codes share one")
+    raise parts.refused(f"{list(scales)} scales do not show which of {list(shape)} codes share one")
 
 
 def _even(tall: int, columns: int, scales: Shape) -> tuple[int, int]:

@@ -129,7 +129,7 @@ class Checkpoint:
         if file.size > MAX_CONFIG:
             raise CheckpointError(
                 f"cannot read the config {file.label}",
-                why=f"it has {file.size:,} bytes; no config of a model is near that",
+                why=f"it has {file.size:,} bytes; configs of models are far smaller",
                 next_step="Copy config.json again from where the model came from.",
             )
         return parse_config(file.read(0, file.size), file.label)
@@ -316,7 +316,7 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         text = os.fspath(path)
     except TypeError:
         raise CheckpointError(
-            f"{shown(path)} names no checkpoint",
+            f"{shown(path)} is not a checkpoint's path",
             why="None was given; is a variable unset?"
             if path is None
             else f"it is of type {type(path).__name__}, not a path or a text",
@@ -326,7 +326,9 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         text = os.fsdecode(text)
     if not text.strip():
         raise CheckpointError(
-            "no checkpoint was given", why="the text is empty", next_step=_ACCEPTED
+            "the path of the checkpoint is empty",
+            why="a variable may be unset",
+            next_step=_ACCEPTED,
         )
     if text.startswith("file://"):
         text = text.removeprefix("file://")
@@ -364,7 +366,7 @@ def _open_local(path: Path, source: str) -> Checkpoint:
             found = hub.snapshot(path)
             if found is None:
                 raise CheckpointError(
-                    f"{path} has several snapshots or none, and refs/main names none of them",
+                    f"{path} has several snapshots or none, and refs/main does not name one",
                     next_step="Give one of the folders in snapshots/.",
                 )
             path = found
@@ -390,7 +392,7 @@ def _form(file: Source) -> str:
     found = looks_like(file.read(0, 512))
     raise CheckpointError(
         f"{file.label} is not a checkpoint",
-        why=found[0] if found else "neither its name nor its first bytes are those of one",
+        why=found[0] if found else "its name and its first bytes are not those of a checkpoint",
         next_step=found[1] if found else "Give a .safetensors, .bin or .pt file, or a folder.",
     )
 
@@ -419,7 +421,7 @@ def _open_remote(address: str) -> Checkpoint:
     if "…" in address:
         raise CheckpointError(
             f"cannot open {address}",
-            why="results leave out what an address holds of secrets",
+            why="results omit the secrets of an address",
             next_step="Give the address itself, with its user or its signature.",
         )
     try:

@@ -41,14 +41,14 @@ def pack_quantized(parts: _Parts) -> Plan:
     said = parts.units("shape").reshape(-1).tolist() if parts.shape("shape") == (2,) else []
     if len(said) != 2 or len(codes) != 2 or said[0] != codes[0] or said[1] < 1:
         raise parts.refused(
-            f"the shape it states, {said}, does not go with {list(codes)} words of codes"
+            f"the shape it states, {said}, does not fit {list(codes)} words of codes"
         )
     tall, columns = int(said[0]), int(said[1])
     bits = _bits_of_pack(parts, codes[1], columns)
     groups = scales[1] if len(scales) == 2 else 1
     single = prod(scales) == 1
     if not (single or scales in ((tall, groups), (tall,))) or not groups or columns % groups:
-        raise parts.refused(f"{list(scales)} scales do not go with the shape {said}")
+        raise parts.refused(f"{list(scales)} scales do not fit the shape {said}")
     size = columns // groups
     at = _group_of_column(parts, columns, groups, size)
     zeros = _zeros_of_pack(parts, bits, tall, groups)
@@ -77,7 +77,8 @@ def _bits_of_pack(parts: _Parts, words: int, columns: int) -> int:
     declared = [bits for bits in fits if bits in said]
     if len(declared or fits) != 1 or (said - {None} and not declared):
         raise parts.refused(
-            f"{words} words a row and {columns} columns do not go with a width of code that is read here"
+            f"{words} words a row and {columns} columns do not fit a width of code that is read "
+            f"here"
         )
     return (declared or fits)[0]
 

@@ -334,7 +334,7 @@ def _compare(
             return (
                 "",
                 False,
-                f"the tensors are {_words(found)}, the config has no quantization_config",
+                f"the tensors are {_words(found)}, but the config has no quantization_config",
             )
         return "", None, ""
     method = str(settings.get("quant_method") or "")
@@ -348,10 +348,10 @@ def _compare(
     if allowed is None:
         return declared, None, f"the method {shown(method)} is not known here"
     if not found:
-        return declared, False, f"the config says {declared}, no tensor is quantised"
+        return declared, False, f"the config says {declared}, but the tensors are not quantised"
     if found <= allowed or (layout == "mixed-precision" and found & allowed):
         return declared, True, ""
-    return declared, False, f"the config says {declared}, the tensors are {_words(found)}"
+    return declared, False, f"the config says {declared}, but the tensors are {_words(found)}"
 
 
 def _words(found: set[str]) -> str:

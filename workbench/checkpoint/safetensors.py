@@ -390,7 +390,7 @@ def _read_strict(raw: bytes, label: str, specs: Specs) -> Columns:
         if name in seen:
             raise CheckpointError(
                 f"{label} names {shown(name)} twice in its header",
-                why="most readers keep the last one and say nothing; which one was meant is unknown",
+                why="most readers silently keep the last one; which one was meant is unknown",
                 next_step=REWRITE,
             )
         seen.add(name)
@@ -415,12 +415,12 @@ def _strict_entry(name: str, entry: Any, label: str, specs: Specs) -> tuple[int,
         raise _broken(label, f"{what} is not described by an object", REWRITE)
     fields = dict(entry)
     if len(fields) != len(entry):
-        raise _broken(label, f"{what} has a field twice", REWRITE)
+        raise _broken(label, f"{what} has the same field twice", REWRITE)
     dtype, shape, span = (fields.get(field) for field in ("dtype", "shape", "data_offsets"))
     if not isinstance(dtype, str) or dtype not in DTYPE_BITS:
         raise _broken(
             label,
-            f"{what} has the dtype {_written(dtype, 60)}; known are {', '.join(sorted(DTYPE_BITS))}",
+            f"{what} has the dtype {_written(dtype, 60)}; known: {', '.join(sorted(DTYPE_BITS))}",
             "Check the spelling in the writer; a newer format needs a newer workbench.",
         )
     if not _are_sizes(shape):
@@ -432,7 +432,7 @@ def _strict_entry(name: str, entry: Any, label: str, specs: Specs) -> tuple[int,
             label, f"{what} has the data_offsets {_written(span)}: not two whole numbers", REWRITE
         )
     if span[0] > span[1] or span[1] >= 1 << 62:
-        reason = "they run backwards" if span[0] > span[1] else "no file is that long"
+        reason = "they run backwards" if span[0] > span[1] else "files cannot be that long"
         raise _broken(label, f"{what} has the data_offsets {span!r}: {reason}", REWRITE)
     try:
         return specs.code(dtype, tuple(shape)), (span[0], span[1])

@@ -85,7 +85,7 @@ def looks_like(head: bytes) -> tuple[str, str] | None:
 def not_json(error: Exception) -> str:
     """Return why a text could not be read as JSON, without Python's advice to change its limits."""
     if isinstance(error, RecursionError):
-        return "it is not JSON that a program would write: it is nested thousands of levels deep"
+        return "it is not JSON as programs write it: it is nested thousands of levels deep"
     if "set_int_max_str_digits" in str(error):
         return "it holds a whole number of thousands of digits"
     return f"it is not JSON: {error}"
@@ -182,7 +182,7 @@ def check_regular(path: Path) -> os.stat_result:
         }
         raise CheckpointError(
             f"cannot read {path}",
-            why=f"it is {kinds.get(stat.S_IFMT(status.st_mode), 'no regular file')}, not a file",
+            why=f"it is {kinds.get(stat.S_IFMT(status.st_mode), 'a special file')}, not a file",
             next_step="Give a checkpoint file, or the folder that holds the checkpoint.",
         )
     return status
@@ -191,7 +191,7 @@ def check_regular(path: Path) -> os.stat_result:
 def unreadable(path: object, error: OSError) -> CheckpointError:
     """Return the error for a file that the system refuses to open."""
     if isinstance(error, FileNotFoundError | NotADirectoryError):
-        step = "Check the spelling; a broken symbolic link looks like this too."
+        step = "Check the spelling; a broken symbolic link also looks like this."
     elif error.errno == errno.ELOOP:
         step = "Put the file itself in place of the symbolic link, which leads back to itself."
     elif error.errno == errno.ENAMETOOLONG:

@@ -21,6 +21,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from workbench.checkpoint import pickles
+from workbench.checkpoint.pickles import CONVERT
 from workbench.checkpoint.records import TensorInfo, TensorTable
 from workbench.checkpoint.safetensors import MAX_NAME
 from workbench.checkpoint.sources import Source, looks_like
@@ -44,10 +46,6 @@ MAX_INFLATION = 20
 MOST_STEPS = 500_000
 DO_NOT_LOAD = (
     "Do not load or unpack it elsewhere; get the file again from where the model came from."
-)
-CONVERT = (
-    "Convert it to safetensors where you trust it: torch.load there, then "
-    "safetensors.torch.save_file(state_dict, 'model.safetensors')."
 )
 
 
@@ -155,7 +153,7 @@ def _load(source: Source, path: Path) -> Any:
     elif not head.startswith(b"\x80"):
         raise CheckpointError(
             f"{path} is not a PyTorch file",
-            why="it begins neither like a zip nor like a pickle",
+            why="it begins like neither a zip nor a pickle",
             next_step="Download or copy the file again, or give the right path.",
         )
     elif size > MAX_LEGACY:
@@ -164,12 +162,12 @@ def _load(source: Source, path: Path) -> Any:
             why=f"all of its {size:,} bytes would have to be loaded",
             next_step=CONVERT,
         )
-    import torch
-
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about pickle protocols: nothing to act on
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped or None)
+            return pickles.load(path, mmap=zipped or None)
+    except CheckpointError:
+        raise
     except pickle.UnpicklingError as error:
         raise _refused(path, str(error)) from None
     except MemoryError:
@@ -189,7 +187,7 @@ def _check_archive(path: Path) -> None:
         listing, start = _listing(path, size)
         if listing > MAX_LISTING:
             raise CheckpointError(
-                f"{path} is no usual PyTorch file",
+                f"{path} is not a usual PyTorch file",
                 why=f"its table of contents alone takes {listing:,} bytes",
                 next_step=DO_NOT_LOAD,
             )
@@ -209,7 +207,7 @@ def _check_archive(path: Path) -> None:
     if any(name.endswith("/constants.pkl") or "/code/" in name for name in names):
         raise CheckpointError(
             f"{path} is a TorchScript program, not a checkpoint",
-            why="it holds code beside the weights; nothing in it was executed",
+            why="it holds code as well as weights; nothing in it was executed",
             next_step="Save the module's state_dict() instead.",
         )
     pickles = [e for e in entries if e.filename.endswith("/data.pkl") or e.filename == "data.pkl"]
@@ -232,8 +230,8 @@ def _check_archive(path: Path) -> None:
     if version not in names and version.replace("version", ".data/version") not in names:
         raise CheckpointError(
             f"{path} is not a PyTorch file that torch.save wrote",
-            why=f"it has {shorten(pickles[0].filename)}, but no {shorten(version)} beside it; nothing in it "
-            "was executed",
+            why=f"it has {shorten(pickles[0].filename)}, but no {shorten(version)} next to it; "
+            "nothing in it was executed",
             next_step="Download or copy the file again; if it stays so, do not load it.",
         )
 
@@ -394,7 +392,7 @@ def state_dict(value: Any, label: str) -> tuple[dict[str, torch.Tensor], list[st
             if not tensors:
                 break
             if rest := len(value) - len(tensors):
-                notes.append(f"{rest} entries that are no tensors were left out")
+                notes.append(f"{rest} entries that are not tensors were left out")
             return tensors, notes
         notes.append(f"the weights are under {inner!r}")
         value = value[inner]

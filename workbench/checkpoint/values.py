@@ -125,7 +125,7 @@ def _shorter(source: Source, info: TensorInfo) -> CheckpointError:
     return CheckpointError(
         f"{source.label} is shorter than when it was opened",
         why=f"{shown(info.name)} ends at byte {info.end:,}",
-        next_step="Open the checkpoint again once nobody writes to it.",
+        next_step="Open the checkpoint again when the writer is done.",
     )
 
 

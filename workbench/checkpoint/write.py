@@ -19,6 +19,7 @@ from workbench.checkpoint.columns import Ints
 from workbench.checkpoint.records import TensorTable
 from workbench.checkpoint.safetensors import MAX_HEADER, Specs, read_header
 from workbench.checkpoint.sources import LocalFile
+from workbench.core.outputs import check_folder
 from workbench.errors import CheckpointError, WorkbenchError, shown
 
 if TYPE_CHECKING:
@@ -116,14 +117,14 @@ def write_renamed(
     """
     _check_source(ckpt)
     new_names = _new_names(ckpt.table, names, set(drop))
-    out = _check_out(ckpt, Path(out_folder))
+    out = check_out(ckpt, out_folder)
     kept = np.array([name is not None for name in new_names], dtype=bool)
     nbytes = int((ckpt.table.end - ckpt.table.begin)[kept].sum())
     with _building(out, nbytes) as temporary:
         weights, weight_map = _write_weights(ckpt, new_names, temporary)
         if len(weights) > 1 or ckpt.index_name:
             _write_index(temporary, ckpt.index_name, weight_map, nbytes)
-        left = _copy_beside(ckpt, temporary)
+        left = _copy_other_files(ckpt, temporary)
         if config is not None:
             text = json.dumps(dict(config), indent=2, ensure_ascii=False)
             (temporary / "config.json").write_text(text + "\n", encoding="utf-8")
@@ -186,7 +187,7 @@ def _new_names(
             raise WorkbenchError(
                 f"two tensors would be named {shown(name)}",
                 why=f"{shown(other)} and {shown(old)} both would",
-                next_step="Drop one of the two, or rename it otherwise.",
+                next_step="Drop one of the two, or choose another name for it.",
             )
     if not seen:
         raise WorkbenchError(
@@ -197,38 +198,25 @@ def _new_names(
     return new
 
 
-def _check_out(ckpt: Checkpoint, out: Path) -> Path:
-    what = f"cannot write to {out}"
-    out = Path(os.path.abspath(out.expanduser()))
-    real = out.resolve()
-    places = {Path(s.local).resolve().parent for s in ckpt.sources if s.local is not None}
-    if ckpt.folder is not None:
-        places.add(ckpt.folder.resolve())
-    for place in places:
-        if real == place or real.is_relative_to(place):
-            raise WorkbenchError(
-                what,
-                why=f"it is the checkpoint's own folder, or inside it ({place})",
-                next_step="Choose a folder elsewhere; the source is never changed.",
-            )
-    if out.is_symlink() or (out.exists() and not out.is_dir()):
-        raise WorkbenchError(
-            what, why="it exists and is no folder", next_step="Choose another path."
-        )
-    try:
-        if out.exists() and any(out.iterdir()):
-            raise WorkbenchError(
-                what, why="it is not empty", next_step="Choose a new folder, or empty this one."
-            )
-    except OSError as error:
-        raise _failed(out, error) from None
-    if not out.parent.is_dir():
-        raise WorkbenchError(
-            what,
-            why=f"there is no folder {out.parent}",
-            next_step="Make it first, or choose another.",
-        )
-    return out
+def check_out(ckpt: Checkpoint, out: str | os.PathLike[str], *, target: object = None) -> Path:
+    """Check the folder of a copy before any work; return its absolute path.
+
+    Parameters
+    ----------
+    ckpt, target
+        What is examined: nothing is written into their folders. A target that is no path is passed over.
+
+    Raises
+    ------
+    WorkbenchError
+        It is not empty, cannot be made, or lies inside the source or the target.
+    """
+    places: list[str | os.PathLike[str] | None] = [
+        Path(source.local).resolve().parent for source in ckpt.sources if source.local is not None
+    ]
+    of_target = getattr(target, "folder", target)
+    places += [ckpt.folder, of_target if isinstance(of_target, str | os.PathLike) else None]
+    return check_folder(out, examined=places)
 
 
 @contextmanager
@@ -312,7 +300,7 @@ def _check_unchanged(source: Path, table: TensorTable, rows: Ints) -> None:
     if not same:
         raise CheckpointError(
             f"{source} has changed since it was opened",
-            next_step="Open the checkpoint again once nobody writes to it.",
+            next_step="Open the checkpoint again when the writer is done.",
         )
 
 
@@ -394,7 +382,7 @@ def _chunks(file: IO[bytes], begin: int, end: int, path: Path) -> Iterator[memor
             raise CheckpointError(
                 f"{path} is shorter than when it was opened",
                 why=f"it ends {end - begin:,} bytes too early",
-                next_step="Open the checkpoint again once nobody writes to it.",
+                next_step="Open the checkpoint again when the writer is done.",
             )
         yield buffer[:number]
         begin += number
@@ -413,7 +401,7 @@ def _write_index(folder: Path, name: str, weight_map: Mapping[str, str], nbytes:
 # --- the rest --------------------------------------------------------------------------------------
 
 
-def _copy_beside(ckpt: Checkpoint, folder: Path) -> list[tuple[str, str]]:
+def _copy_other_files(ckpt: Checkpoint, folder: Path) -> list[tuple[str, str]]:
     """Copy the small files beside the weights; return what was left, and why."""
     place = ckpt.local_folder
     if place is None:
@@ -430,7 +418,7 @@ def _copy_beside(ckpt: Checkpoint, folder: Path) -> list[tuple[str, str]]:
         if ckpt.is_single_file and not name.startswith(_OF_A_FILE):
             continue
         if Path(name).suffix not in _BESIDE and name not in _BESIDE_NAMES:
-            left.append((name, "not a kind of file that belongs to a repaired copy"))
+            left.append((name, "not a kind of file that a repaired copy needs"))
             continue
         try:
             file = place.open(name)

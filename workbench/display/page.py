@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workbench.display import assets, html
-from workbench.display.palette import verdict_state
+from workbench import __version__
+from workbench.core.palette import verdict_state
+from workbench.display import assets, html, live
+from workbench.display.static_html import static
 
 if TYPE_CHECKING:
-    from workbench.result import Result
+    from workbench.core.result import Result
 
 _POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src {scripts}; "
@@ -26,10 +28,10 @@ def shell(
     *,
     label: str = "",
     scripts: tuple[str, ...] = (),
-    policy: str = "",
     style: str = "",
     theme: str = "",
     verdict: Verdict | None = None,
+    counts: str = "",
 ) -> str:
     """Return a whole page in the workbench's design.
 
@@ -43,14 +45,14 @@ def shell(
         What stands above the content instead of `title`, where the content has its own heading.
     scripts
         The inline scripts in `body` that may run; no other does, whatever a name in it contains.
-    policy
-        Another Content-Security-Policy, where `scripts` is not enough.
     style
         More style sheet.
     theme
         ``light`` or ``dark`` to open in it; "" as the reader's system is.
     verdict
-        What the page found, for an index of pages.
+        What the page found, for an index of pages; the worst where it holds several results.
+    counts
+        How many results found what, where it holds several: "2 wrong, 4 ok".
     """
     allowed = " ".join(
         [assets.csp_hash(s) for s in (assets.read("theme.js"), *scripts)]
@@ -61,12 +63,14 @@ def shell(
     found = ""
     if verdict:
         state, line = map(html.escape, verdict)
-        found = f'<meta name="workbench-verdict" data-state="{state}" content="{line}">\n'
+        many = f' data-counts="{html.escape(counts)}"' if counts else ""
+        found = f'<meta name="workbench-verdict" data-state="{state}"{many} content="{line}">\n'
     return f"""<!DOCTYPE html>
 <html lang="en"{f' data-wb-theme="{html.escape(theme)}"' if theme else ""}>
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy or _POLICY.format(scripts=allowed)}">
+<meta name="generator" content="workbench {__version__}">
+<meta http-equiv="Content-Security-Policy" content="{_POLICY.format(scripts=allowed)}">
 <meta name="viewport" content="width=device-width,initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <link rel="icon" href="data:,">
@@ -87,5 +91,5 @@ def result_page(result: Result) -> str:
     payload = result.payload()
     data = assets.packed(payload)
     verdict = (verdict_state(payload["verdict"]["ok"]), payload["verdict"]["line"])
-    body = html.live(data, html.preview(payload), verdict=verdict)
-    return shell(result.title, body, scripts=(html.start_script(data),), verdict=verdict)
+    body = live.live(data, static(result), payload["schema"], verdict=verdict)
+    return shell(result.title, body, scripts=(live.start_script(),), verdict=verdict)

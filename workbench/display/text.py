@@ -10,21 +10,21 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import IO, TYPE_CHECKING
 
-from workbench.display.palette import tone, verdict_state
+from workbench.core.finding import SURE
+from workbench.core.palette import tone, verdict_state
+from workbench.core.wording import cells, middle
 from workbench.errors import clean
 
 if TYPE_CHECKING:
-    from workbench.result import Finding
+    from workbench.core.finding import Experiment, Finding
 
 WIDTH = 80
 LONGEST = 120  # longer lines are hard to read, however wide the terminal is
 SHORTEST = 40
 LONGEST_NAME = 400  # no model has one; a file from somebody else may
-DOTS = "…"
 
 
 def columns(width: int | None = None, stream: IO[str] | None = None) -> int:
@@ -67,31 +67,6 @@ _PLAIN = str.maketrans({"…": "...", "×": "x", "→": "->", "–": "-", "’":
 def plain(text: str) -> str:
     """Return `text` in ASCII, for a terminal that shows no more; what has no likeness is spelt out."""
     return text.translate(_PLAIN).encode("ascii", "backslashreplace").decode()
-
-
-def cells(text: str) -> int:
-    """Return the terminal columns `text` takes: two for wide characters, none for combining."""
-    if text.isascii():
-        return len(text)
-    wide = sum(unicodedata.east_asian_width(c) in "WF" for c in text)
-    return len(text) + wide - sum(bool(unicodedata.combining(c)) for c in text)
-
-
-def plural(count: int, one: str, many: str = "") -> str:
-    """Return ``1 key``, ``2,048 keys``."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
-
-
-def middle(text: str, width: int) -> str:
-    """Shorten `text` to `width` columns in its middle: both ends of a name tell it apart."""
-    if cells(text) <= width:
-        return text
-    if width < 2:
-        return DOTS[:width]
-    left, right = (width - 1) // 2, (width - 1) - (width - 1) // 2
-    while left + right > 0 and cells(text[:left]) + cells(text[len(text) - right :]) > width - 1:
-        left, right = (left - 1, right) if left >= right else (left, right - 1)
-    return text[:left] + DOTS + text[len(text) - right :]
 
 
 def paint(text: str, state: str, colour: bool, bold: bool = False) -> str:
@@ -219,9 +194,12 @@ def verdict(
 
 def heading(text: str, width: int = WIDTH, colour: bool = False, unicode: bool = True) -> str:
     """Return a section heading with a rule to the right edge."""
-    text = clean(text)
-    rule = ("─" if unicode else "-") * max(width - cells(text) - 1, 3)
-    return f"{strong(text, colour)} {paint(rule, 'quiet', colour)}"
+    *before, last = wrap(clean(text), width)
+    rule = ("─" if unicode else "-") * (width - cells(last) - 1)
+    ruled = (
+        f"{strong(last, colour)} {paint(rule, 'quiet', colour)}" if rule else strong(last, colour)
+    )
+    return "\n".join([*(strong(line, colour) for line in before), ruled])
 
 
 def group_line(
@@ -262,17 +240,24 @@ def finding(
         lines += wrap(text, width, first="  + ")
     for text in item.evidence_against:
         lines += wrap(text, width, first="  - ")
-    if item.confidence != "certain":
-        lines += wrap(f"confidence: {item.confidence}", width, first="  ")
+    if SURE[item.confidence]:
+        lines += wrap(SURE[item.confidence], width, first="  confidence: ")
     if item.place:
         lines += wrap(item.place, width, first="  at ")
     if item.experiment:
-        lines += wrap(item.experiment.change, width, first="  try: ")
-        lines += wrap(item.experiment.if_right, width, first="    if right: ")
-        lines += wrap(item.experiment.if_wrong, width, first="    if wrong: ")
+        for name, said in plan(item.experiment):
+            lines += wrap(said, width, first=f"  {'try' if name == 'change' else '  ' + name}: ")
     if item.next_step:
         lines += wrap(item.next_step, width, first="  next: ")
     return lines
+
+
+def plan(item: Experiment) -> list[tuple[str, str]]:
+    """Return what an experiment says, as name and text, without what it leaves empty."""
+    rows = [("change", item.change), ("if right", item.if_right), ("if wrong", item.if_wrong)]
+    return [
+        (name, said) for name, said in [*rows, ("cost", item.cost), ("undo", item.undo)] if said
+    ]
 
 
 class Page:
@@ -282,10 +267,12 @@ class Page:
     ----------
     width
         Columns to write for; by default those of the terminal.
+    colour
+        Whether to add colours; text that is stored has none.
     """
 
-    def __init__(self, width: int | None = None) -> None:
-        self.width, self.colour, self.unicode = columns(width), colour_wanted(), unicode_wanted()
+    def __init__(self, width: int | None = None, *, colour: bool = False) -> None:
+        self.width, self.colour, self.unicode = columns(width), colour, unicode_wanted()
         self.out: list[str] = []
 
     def __str__(self) -> str:
@@ -302,7 +289,8 @@ class Page:
 
     def heading(self, words: str) -> None:
         """Begin a section."""
-        self.out += ["", heading(words, self.width, self.colour, self.unicode)]
+        lines = heading(words, self.width, self.colour, self.unicode)
+        self.out += ["", *lines.split("\n")]
 
     def group(self, state: str, name: str, *facts: str) -> None:
         """Add one line of `group_line`."""

@@ -1,70 +1,104 @@
-"""The interactive view in a notebook, and what a saved notebook keeps of it."""
+"""A result in a notebook: HTML that outlives the kernel, and a widget that holds its state in Python."""
 
 from __future__ import annotations
 
+import functools
+import gzip
+import secrets
 from typing import TYPE_CHECKING, Any
 
 import anywidget
 import traitlets
 
-from workbench.display import assets, html
-from workbench.display.palette import verdict_state
+from workbench.display import assets, live
+from workbench.display.static_html import static
 
 if TYPE_CHECKING:
-    from workbench.result import Result
+    from workbench.core.result import Result
 
-# A saved notebook keeps the data of a view twice where widget state is saved, as base64 both times
-# (4/3), and script and style of all views, 200 KB, as often: together at most 2 MB.
+# A saved notebook keeps the data of a widget twice where widget state is saved, as base64 both times
+# (4/3), and the view's module, 60 KB at most, as often: together at most 2 MB.
 NOTEBOOK_LIMIT = 580_000
 
 
+@functools.cache
+def _code(schema: str) -> bytes:
+    text = "".join(piece.text for piece in assets.pieces(schema))
+    return gzip.compress(text.encode(), mtime=0)
+
+
 class ResultView(anywidget.AnyWidget):
-    """A result as a widget.
+    """A result as a widget: put it into a box of ipywidgets, read and set what the reader chose.
+
+    Shown by itself it is the HTML of the result, which takes the widget's state over while the kernel is
+    there and lives on without it.
 
     Attributes
     ----------
     payload
         The data, compressed (`workbench.display.assets.packed`).
+    code
+        The module of the view, compressed.
+    needs
+        The names of the pieces that `code` was joined from.
+    name
+        By this the HTML in a page finds the widget.
     ui
-        What the reader chose: ``filter``, ``statuses``, ``sort``, ``open``, ``scroll``, ``row``. It lives
-        here and not in the page, because JupyterLab removes a view whose cell was scrolled away.
+        What the reader chose: ``filter``, ``statuses``, ``sort``, ``open``, ``scroll``, ``row``.
     """
 
-    _esm = assets.esm()
-    _css = assets.css()
+    _esm = assets.read("widget.js")
     payload = traitlets.Bytes().tag(sync=True)
+    code = traitlets.Bytes().tag(sync=True)
+    needs = traitlets.Unicode().tag(sync=True)
+    name = traitlets.Unicode().tag(sync=True)
     ui = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, result: Result, **kwargs: Any) -> None:
+        super().__init__(name=secrets.token_hex(6), **_traits(result), **kwargs)
+        self._result = result
+
+    def show(self, result: Result) -> None:
+        """Show another result in the same place, with what the reader chose kept where it fits."""
+        self._result = result
+        with self.hold_sync():
+            for name, value in _traits(result).items():
+                setattr(self, name, value)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        return mimebundle(self._result, model=self.name, **kwargs)
+
+
+def _traits(result: Result) -> dict[str, Any]:
+    payload = result.payload(limit=NOTEBOOK_LIMIT)
+    schema = str(payload.get("schema", ""))
+    needs = " ".join(piece.name for piece in assets.pieces(schema))
+    return {"payload": assets.packed(payload), "code": _code(schema), "needs": needs}
 
 
 def view_of(result: Result) -> ResultView:
     """Return the interactive view of a result, with as much data as a notebook should carry."""
-    return ResultView(payload=assets.packed(result.payload(limit=NOTEBOOK_LIMIT)))
+    return ResultView(result)
 
 
 def mimebundle(
-    result: Result,
-    include: Any = None,
-    exclude: Any = None,
-    **kwargs: Any,
+    result: Result, include: Any = None, exclude: Any = None, model: str = "", **_: Any
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a result in every form a notebook may ask for: text, HTML that lives alone, widget.
+    """Return a result in the forms that a notebook keeps: text, and HTML that is alive by itself.
+
+    The MIME type of widgets is not among them: where it is, notebooks prefer it, and show an error once
+    the kernel is gone.
 
     Parameters
     ----------
     include, exclude
         MIME types to keep or to leave out, as IPython passes them.
+    model
+        The name of the widget of the same result.
     """
     payload = result.payload(limit=NOTEBOOK_LIMIT)
-    data = assets.packed(payload)
-    ok, line = payload["verdict"]["ok"], payload["verdict"]["line"]
-    bundle: dict[str, Any] = {
-        "text/plain": result.to_text(),
-        "text/html": html.live(data, html.preview(payload), (verdict_state(ok), line)),
-    }
-    metadata: dict[str, Any] = {}
-    widget = ResultView(payload=data)._repr_mimebundle_(**kwargs)
-    if widget is not None:
-        shown, metadata = widget if isinstance(widget, tuple) else (widget, {})
-        bundle = shown | bundle
+    schema = str(payload.get("schema", ""))
+    shown = live.live(assets.packed(payload), static(result), schema, model)
+    bundle = {"text/plain": result.to_text(), "text/html": shown}
     keep = set(include or bundle) - set(exclude or ())
-    return {kind: bundle[kind] for kind in bundle if kind in keep}, metadata
+    return {kind: bundle[kind] for kind in bundle if kind in keep}, {}

@@ -267,7 +267,7 @@ def _dtype(text: Mapping[str, Any]) -> Iterator[Problem]:
         return
     known = isinstance(value, str) and value.startswith("float8")
     yield Problem(
-        f"{name} is {_show(value)}, which is no floating-point type of torch",
+        f"{name} is {_show(value)}, which is not a floating-point type of torch",
         not known and not isinstance(value, dict),
         DTYPE,
     )
@@ -334,7 +334,7 @@ def _relations(config: Config, rules: Rules) -> Iterator[Problem]:
     if heads is not None and heads < 1:
         yield Problem(f"num_attention_heads is {heads}", config.model_type == "llama")
     elif hidden is not None and heads and hidden % heads:
-        said = f"hidden_size {hidden} is no multiple of num_attention_heads {heads}: ValueError"
+        said = f"hidden_size {hidden} is not a multiple of num_attention_heads {heads}: ValueError"
         if config.model_type in ("llama", "deepseek_v2") and rules.strict:
             yield Problem(said, True, f"{STRICT} validate_architecture")
         elif config.text.get("head_dim") is None and not mla:
@@ -416,7 +416,7 @@ def _rope_type(table: Mapping[str, Any], sure: bool) -> Iterator[Problem]:
         yield Problem(f"rope_type is {_show(kind)}, which is not known", sure, ROPE_PLACE)
         return
     if kind == "mrope":
-        yield Problem("rope_type mrope in a model of text alone", False, ROPE_PLACE)
+        yield Problem("rope_type mrope in a text-only model", False, ROPE_PLACE)
     for name in ROPE[kind]:
         if name not in table:
             known = sure and kind != "deepseek_yarn"

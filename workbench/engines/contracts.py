@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from workbench.core.finding import GRAVITY, Finding
 from workbench.engines.contracts_dtypes import dtypes
 from workbench.engines.contracts_heads import head_and_embedding
 from workbench.engines.contracts_launch import architecture, config_form, launched_as
@@ -17,7 +18,6 @@ from workbench.engines.contracts_layers import auxiliary_layers, heads, norms, q
 from workbench.engines.contracts_subject import Subject, arguments
 from workbench.engines.contracts_vocabulary import vocabulary
 from workbench.engines.outcome import LoadOutcome
-from workbench.result import GRAVITY, Finding
 
 Contract = Callable[[Subject], Iterator[Finding]]
 
@@ -25,14 +25,19 @@ ALWAYS: tuple[Contract, ...] = (config_form, architecture, launched_as, qk_norm,
 EAGLE3: tuple[Contract, ...] = (vocabulary, head_and_embedding, widths, norms, auxiliary_layers)
 
 
-def check(
+def named(subject: Subject) -> tuple[Contract, ...]:
+    """Return the contracts that a subject must hold, in the order in which they are asked."""
+    return ALWAYS + (EAGLE3 if subject.eagle3 else ())
+
+
+def check_each(
     checkpoint: Any,
     outcome: LoadOutcome,
     *,
     target: Any = None,
     launch: str | Sequence[str] | None = None,
-) -> list[Finding]:
-    """Return the contracts that a checkpoint breaks in front of an engine.
+) -> dict[str, list[Finding]]:
+    """Return what each contract finds, by the contract's name.
 
     Parameters
     ----------
@@ -47,10 +52,20 @@ def check(
 
     Returns
     -------
-    list of Finding
-        Errors first. Those with ``changes_output`` mean that the served model computes something else.
+    dict
+        Findings with ``changes_output`` mean that the served model computes something else.
     """
     subject = Subject(checkpoint, outcome, target, arguments(launch))
-    contracts = ALWAYS + (EAGLE3 if subject.eagle3 else ())
-    found = [finding for contract in contracts for finding in contract(subject)]
-    return sorted(found, key=lambda f: GRAVITY[f.severity])
+    return {contract.__name__: list(contract(subject)) for contract in named(subject)}
+
+
+def check(
+    checkpoint: Any,
+    outcome: LoadOutcome,
+    *,
+    target: Any = None,
+    launch: str | Sequence[str] | None = None,
+) -> list[Finding]:
+    """Return what all contracts find, errors first; the parameters are those of `check_each`."""
+    found = check_each(checkpoint, outcome, target=target, launch=launch)
+    return sorted((f for each in found.values() for f in each), key=lambda f: GRAVITY[f.severity])

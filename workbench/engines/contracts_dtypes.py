@@ -1,4 +1,4 @@
-"""Contracts of dtypes: loaders copy a tensor into a parameter of another type without a word.
+"""Contracts of dtypes: loaders copy a tensor into a parameter of another type silently.
 
 `torch.Tensor.copy_` casts anything to anything: integer codes become numbers of some thousands, a complex
 number loses its imaginary part, a boolean norm is all ones and zeros. Nothing is missing, all is wrong.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from workbench.core.finding import Finding
 from workbench.engines.contracts_subject import NAMES, Subject
 from workbench.engines.outcome import KeyGroup
-from workbench.result import Finding
 
 _CODES = ("I8", "U8", "I16", "U16", "I32", "U32", "I64", "U64", "F4")
 _EIGHT = ("F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ")
@@ -50,17 +50,18 @@ def _kind(group: KeyGroup, quantized: bool) -> str:
 
 _TITLES: Mapping[str, str] = {
     "complex": "complex numbers lose their imaginary part",
-    "boolean": "weights are stored as true and false",
-    "codes": "weights are whole numbers, and nothing says how to scale them",
-    "eight": "weights are 8-bit floating point, and nothing says how to scale them",
+    "boolean": "weights are stored as booleans",
+    "codes": "weights are integers, and the config does not say how to scale them",
+    "eight": "weights are 8-bit floating point, and the config does not say how to scale them",
 }
 _DETAILS: Mapping[str, str] = {
-    "complex": "The parameters are real; copy_ drops the imaginary part with a warning at most.",
-    "boolean": "The cast gives ones and zeros: a weight that was compared or masked, not trained.",
-    "codes": "Integer codes are a weight only with their scales and a quantization_config; without one "
-    "the engine takes the codes for the weight itself.",
-    "eight": "Without a quantization_config the engine casts the stored numbers as they are. That is right "
-    "only if the weight was never scaled, and scales are what such files are made with.",
+    "complex": "The parameters are real; copy_ drops the imaginary part, with a warning at most.",
+    "boolean": "The cast gives ones and zeros: the result of a comparison or a mask, not a "
+    "trained weight.",
+    "codes": "Integer codes need their scales and a quantization_config; without one the engine "
+    "uses the codes as the weight.",
+    "eight": "Without a quantization_config the engine casts the stored numbers as they are. "
+    "That is right only if the weight was never scaled, and such files are made with scales.",
 }
 
 
@@ -81,7 +82,7 @@ def _finding(s: Subject, kind: str, groups: list[KeyGroup]) -> Finding:
         title=_TITLES[kind],
         detail=_DETAILS[kind],
         evidence_for=tuple(line for line in evidence if line),
-        evidence_against=("no scales are in the checkpoint, so they may never have been needed",)
+        evidence_against=("the checkpoint has no scales, so they may never have been needed",)
         if unsure
         else (),
         confidence="possible" if unsure else "certain",

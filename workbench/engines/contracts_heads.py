@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from workbench.checkpoint.records import TensorInfo
+from workbench.core.finding import Finding
 from workbench.engines.contracts_subject import Subject
-from workbench.result import Finding
 
 
 def head_and_embedding(s: Subject) -> Iterator[Finding]:
@@ -42,8 +42,8 @@ def _sglang_head(s: Subject, head: list[TensorInfo], tied: bool) -> Iterator[Fin
                 code="tied-lm-head",
                 severity="error",
                 title="tie_word_embeddings is true, so SGLang drops the draft's own lm_head",
-                detail="It uses the embedding as head; an EAGLE-3 draft is trained with a head "
-                "of its own.",
+                detail="It uses the embedding as head, but an EAGLE-3 draft is trained with its "
+                "own head.",
                 evidence_for=(f"{head[0].name} {shape} is in the checkpoint",),
                 confidence="certain",
                 changes_output=True,
@@ -56,9 +56,9 @@ def _sglang_head(s: Subject, head: list[TensorInfo], tied: bool) -> Iterator[Fin
             code="lm-head-missing",
             severity="error",
             title="lm_head is not in the checkpoint: SGLang serves with a random head",
-            detail="It takes the target's head only where draft_vocab_size is null. The server "
-            "starts and looks healthy; no draft token is ever accepted (accept length 1.00, "
-            "sglang#27829).",
+            detail="SGLang takes the target's head only if draft_vocab_size is null. The server "
+            "starts and looks healthy, but draft tokens are never accepted (accept length "
+            "1.00, sglang#27829).",
             evidence_for=(f"no lm_head.weight; draft_vocab_size is {size}",),
             confidence="certain",
             changes_output=True,
@@ -75,9 +75,9 @@ def _sglang_head(s: Subject, head: list[TensorInfo], tied: bool) -> Iterator[Fin
             code="lm-head-replaced",
             severity="warning",
             title="the draft's lm_head is replaced by the target's",
-            detail="With draft_vocab_size null SGLang borrows the target's head after loading. "
-            "That changes nothing if the file's is a copy of it; the checkpoint alone does not "
-            "say.",
+            detail="If draft_vocab_size is null, SGLang replaces the draft's head with the "
+            "target's after loading. That changes nothing if the draft's head is a copy of "
+            "it; the checkpoint alone does not say.",
             evidence_for=(f"{head[0].name} {list(head[0].shape)}; draft_vocab_size is null",),
             confidence="unknown",
             changes_output=True,
@@ -93,8 +93,8 @@ def _sglang_embedding(s: Subject, embed: list[TensorInfo]) -> Iterator[Finding]:
         yield Finding(
             code="embedding-missing",
             severity="error",
-            title="embed_tokens is not in the checkpoint, and the target's is not taken",
-            detail="SGLang shares the target's embedding only where target_hidden_size equals "
+            title="embed_tokens is not in the checkpoint, and the target's is not used",
+            detail="SGLang shares the target's embedding only if target_hidden_size equals "
             "hidden_size: here it stays random.",
             evidence_for=(f"target_hidden_size {width}, hidden_size {hidden}",),
             changes_output=True,
@@ -106,7 +106,7 @@ def _sglang_embedding(s: Subject, embed: list[TensorInfo]) -> Iterator[Finding]:
             code="embedding-replaced",
             severity="error",
             title="the draft's trained embedding is replaced by the target's",
-            detail="SGLang always shares the target's embedding with a draft of its width.",
+            detail="SGLang always shares the target's embedding with a draft of the same width.",
             evidence_for=(f"embed_requires_grad is true, {embed[0].name} is in the checkpoint",),
             confidence="likely",
             changes_output=True,

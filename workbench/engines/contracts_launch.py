@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from workbench.core.finding import Experiment, Finding
 from workbench.engines.contracts_subject import Subject, algorithm
-from workbench.result import Experiment, Finding
 
 
 def launched_as(s: Subject) -> Iterator[Finding]:
@@ -29,7 +29,7 @@ def launched_as(s: Subject) -> Iterator[Finding]:
         yield Finding(
             code="launched-as-eagle3",
             severity="warning",
-            title="the draft is no EAGLE-3 draft, but launched as one",
+            title="the draft is not an EAGLE-3 draft, but is launched as one",
             detail="It has the tensors of a NextN layer, which takes the target's last features.",
             evidence_for=(f"--speculative-algorithm {chosen}",),
             confidence="likely",
@@ -45,8 +45,8 @@ def _as_eagle(s: Subject, chosen: str) -> Finding:
         title=f"an EAGLE-3 draft is launched with --speculative-algorithm {chosen}",
         detail="Only under EAGLE3 does SGLang capture the auxiliary layers, use d2t and keep the "
         f"draft's own lm_head. Under {chosen} the features have the width of one layer, fc is "
-        "skipped, and the target's lm_head takes the place of the draft's. The server starts, "
-        "serves and says nothing; acceptance stays near 1.",
+        "skipped, and the target's lm_head takes the place of the draft's. The server starts and "
+        "serves, and reports nothing; the acceptance length stays near 1.",
         evidence_for=(f"--speculative-algorithm {chosen}", _mark(s)),
         confidence="certain",
         changes_output=True,
@@ -54,8 +54,8 @@ def _as_eagle(s: Subject, chosen: str) -> Finding:
         experiment=Experiment(
             change=f"--speculative-algorithm EAGLE3 instead of {chosen}",
             if_right="the accept length rises above 1.00",
-            if_wrong="it stays at 1.00: look for dropped keys or a missing lm_head, which have the "
-            "same sign",
+            if_wrong="it stays at 1.00: look for dropped keys or a missing lm_head, which have "
+            "the same symptom",
             cost="one restart of the server",
             undo=f"--speculative-algorithm {chosen}",
         ),
@@ -83,7 +83,7 @@ def architecture(s: Subject) -> Iterator[Finding]:
             title="config.json names no architectures for this EAGLE-3 draft",
             detail="The engine picks its class by that field.",
             evidence_for=(_mark(s),),
-            evidence_against=(f"it was taken as {s.outcome.model_class} here",)
+            evidence_against=(f"it was treated as {s.outcome.model_class} here",)
             if s.outcome.model_class
             else (),
             confidence="likely",
@@ -96,8 +96,8 @@ def architecture(s: Subject) -> Iterator[Finding]:
             code="base-architecture",
             severity="error",
             title=f"config.json says {named[0]}, so this EAGLE-3 draft is loaded as a base model",
-            detail="The base class has no fc, no hidden_norm and no d2t, and attention of half the "
-            "input width (sglang PR#33966).",
+            detail="The base class has no fc, no hidden_norm and no d2t, and its attention takes "
+            "half the input width (sglang PR#33966).",
             evidence_for=(f"architectures {list(named)}", *_eagle3_keys(s)),
             confidence="certain",
             changes_output=True,
@@ -129,7 +129,7 @@ def config_form(s: Subject) -> Iterator[Finding]:
         code="speculators-config",
         severity="error",
         title=f"{s.who} does not read speculators' nested config",
-        detail="The layer's sizes stand under transformer_layer_config and there is no model_type "
+        detail="The layer's sizes are under transformer_layer_config, and there is no model_type "
         "at the top: the config is refused before any key is loaded."
         + (f" What flattening cannot carry over: {' '.join(lost)}" if lost else ""),
         evidence_for=(
@@ -153,9 +153,9 @@ def _cannot_say(s: Subject, lost: list[str]) -> Finding:
     return Finding(
         code="speculators-config-loses",
         severity="note",
-        title=f"a flat config for {s.who} cannot say everything that this one says",
-        detail="workbench fix lists it again beside what it writes. Where it changes the output a "
-        "finding of its own says so.",
+        title=f"a flat config for {s.who} cannot express everything that this one does",
+        detail="workbench fix lists it again with what it writes. Where it changes the output, "
+        "there is a separate finding.",
         evidence_for=tuple(lost),
         next_step="Serve the draft with vLLM, which reads the nested form, or check each line.",
     )

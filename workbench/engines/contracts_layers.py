@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from workbench.core.finding import Finding
 from workbench.engines.contracts_subject import NAMES, SEEN, SINCE, Subject
-from workbench.result import Finding
 
 # The classes whose norm flags are those of SINCE, per engine and file.
 IDS = "eagle_aux_hidden_state_layer_ids"
@@ -24,7 +24,11 @@ def widths(s: Subject) -> Iterator[Finding]:
         count, rule = _aux_count(s)
         have = fc.shape[1]
         if count is not None and have != count * width:
-            layers = f"{have // width} layers" if have % width == 0 else "no whole number of layers"
+            layers = (
+                f"{have // width} layers"
+                if have % width == 0
+                else "a number of layers that is not whole"
+            )
             yield Finding(
                 code="fc-width",
                 severity="error",
@@ -52,8 +56,8 @@ def _null_width(s: Subject) -> Iterator[Finding]:
         code="target-hidden-size-null",
         severity="error",
         title='"target_hidden_size": null stops the engine',
-        detail="It asks whether the field is there, not whether it holds a number, and multiplies "
-        "it by the number of auxiliary layers: TypeError.",
+        detail="It checks only that the field exists, and multiplies it by the number of "
+        "auxiliary layers: TypeError.",
         evidence_for=("target_hidden_size is null in config.json",),
         confidence="certain" if s.engine == "sglang" else "likely",
         changes_output=True,
@@ -79,7 +83,7 @@ def _aux_count(s: Subject) -> tuple[int | None, str]:
     listed = _listed(s)
     if listed:
         return len(listed), f"eagle_config lists {listed}"
-    return 3, "the config names no number: the default is 3"
+    return 3, "the config gives no number: the default is 3"
 
 
 def _listed(s: Subject) -> list[int]:
@@ -109,9 +113,9 @@ def _odd_ids(s: Subject) -> Iterator[Finding]:
         yield Finding(
             code="aux-layers-unreadable",
             severity="error" if read else "warning",
-            title=f"{IDS} is no list of layer numbers",
-            detail="The engine adds to them and compares them with the target's layers: it stops, or "
-            "no layer is ever captured.",
+            title=f"{IDS} is not a list of layer numbers",
+            detail="The engine adds to them and compares them with the target's layers: it "
+            "stops, or never captures a layer.",
             evidence_for=(f"{holder} has {ids!r:.80}",),
             changes_output=read,
             next_step="Write a list of whole numbers, as in the draft's training run.",
@@ -132,9 +136,9 @@ def _count_against_fc(s: Subject, ids: list[int]) -> Iterator[Finding]:
         yield Finding(
             code="aux-layer-count",
             severity="error",
-            title=f"{len(ids)} auxiliary layers are named, fc joins the features of {have}",
-            detail="The target hands over as many features as layers are listed, and fc multiplies "
-            "those of another number: a shape error at the first draft step.",
+            title=f"the config names {len(ids)} auxiliary layers, but fc joins {have}",
+            detail="The target passes on one feature for each listed layer, and fc expects "
+            "another number of them: a shape error at the first draft step.",
             evidence_for=(
                 f"the config lists {ids}",
                 f"{fc.name} is {list(fc.shape)}: {have} x {width}",
@@ -162,8 +166,9 @@ def _target_sizes(s: Subject) -> Iterator[Finding]:
         yield Finding(
             code="target-vocabulary",
             severity="warning",
-            title="draft and target name different vocabulary sizes",
-            detail="A padded vocabulary looks like this and does no harm; another tokenizer does.",
+            title="draft and target have different vocabulary sizes",
+            detail="A padded vocabulary looks like this and is harmless; a different tokenizer "
+            "is not.",
             evidence_for=(f"target vocab_size {vocab}, the draft's vocab_size {s.vocab}",),
             confidence="possible",
             changes_output=True,
@@ -180,9 +185,9 @@ def heads(s: Subject) -> Iterator[Finding]:
     yield Finding(
         code="heads-not-divisible",
         severity="error",
-        title=f"{queries} query heads cannot be shared out among {keys} key heads",
-        detail="Loaders check shapes alone. Each key head serves the same number of query heads, and "
-        "attention kernels compute that number by a division.",
+        title=f"{queries} query heads cannot be divided evenly among {keys} key heads",
+        detail="Loaders check only shapes. Each key head serves the same number of query heads, "
+        "and attention kernels compute that number by division.",
         evidence_for=(f"num_attention_heads is {queries}, num_key_value_heads is {keys}",),
         confidence="likely",
         changes_output=True,
@@ -198,9 +203,11 @@ def norms(s: Subject) -> Iterator[Finding]:
     fc_norm = bool(s.get("fc_norm") or (s.engine == "sglang" and s.get("use_aux_norm")))
     yield from _gated(s, "fc_norm", "fc_norm.0.weight", fc_norm)
     yield from _unread_flag(s, "norm_output", "the features fed to the next draft step are not "
-                            "normalised: the first position is untouched, later ones fall")  # fmt: skip
+                            "normalised: the first position is not affected, acceptance at later "
+                            "ones falls")  # fmt: skip
     yield from _unread_flag(s, "norm_before_residual", "its residual is the normed hidden state, "
-                            "and this engine takes the raw one: the same keys, other numbers")  # fmt: skip
+                            "but this engine takes the raw one: the same keys, different "
+                            "numbers")  # fmt: skip
 
 
 def _flag(s: Subject, name: str) -> bool:
@@ -250,7 +257,7 @@ def _gated(s: Subject, flag: str, tensor: str, on: bool) -> Iterator[Finding]:
             severity="error",
             title=f"{flag} is on, but {tensor} is not in the checkpoint",
             detail="The engine applies the norm with weights of one.",
-            evidence_for=(f"{flag} is true in the config", f"no tensor is called {tensor}"),
+            evidence_for=(f"{flag} is true in the config", f"there is no tensor named {tensor}"),
             changes_output=True,
             next_step=f"Export the draft again, or set {flag} to false if it was trained without.",
             place=s.place(),
@@ -285,7 +292,7 @@ def _first_with(s: Subject, flag: str) -> str:
         return f"{NAMES[s.engine]} {first} or newer."
     other = "vLLM" if s.engine == "sglang" else "SGLang"
     return (
-        f"{other}: {NAMES[s.engine]} does not have it up to {SEEN[s.engine]}; or train with "
+        f"{other}: {NAMES[s.engine]} up to {SEEN[s.engine]} does not have it; or train with "
         f"{flag} false."
     )
 
@@ -307,7 +314,7 @@ def qk_norm(s: Subject) -> Iterator[Finding]:
     yield Finding(
         code="qk-norm-dropped",
         severity="error",
-        title=f"{s.outcome.model_class} has no q_norm and k_norm, the draft was trained with them",
+        title=f"{s.outcome.model_class} has no q_norm and k_norm, but the draft was trained with  them",
         detail="A Qwen3-like layer in a Llama class: "
         + ("the loader stops at the tensors." if stops else "queries and keys are not normalised."),
         evidence_for=tuple(f"{t.name} {list(t.shape)}" for t in found[:2]),
@@ -342,8 +349,8 @@ def auxiliary_layers(s: Subject) -> Iterator[Finding]:
         yield Finding(
             code="aux-layer-range",
             severity="error",
-            title="auxiliary layers are named that the target does not have",
-            detail="They are never captured, so fc is fed fewer features than it takes.",
+            title="the config names auxiliary layers that the target does not have",
+            detail="They are never captured, so fc gets fewer features than it takes.",
             evidence_for=(
                 f"ids {ids}: {s.who} captures the inputs of layers {taken}",
                 f"the target has {layers} layers",
@@ -362,7 +369,7 @@ def auxiliary_layers(s: Subject) -> Iterator[Finding]:
             "meant either.",
             evidence_for=(
                 f"eagle_config lists {ids}, SGLang captures the inputs of layers {taken}",
-                f"the default of a target of {layers} layers is the inputs of {_default(layers)}",
+                f"the default for a target of {layers} layers is the inputs of {_default(layers)}",
             ),
             confidence="possible",
             changes_output=True,
@@ -383,14 +390,14 @@ def _ids_unread(s: Subject, top: list[int], layers: int | None) -> Finding:
         code="aux-layers-not-read",
         severity="note" if same else "error" if known else "warning",
         title="SGLang does not read eagle_aux_hidden_state_layer_ids at the top level",
-        detail="It reads eagle_config only, and otherwise takes the default, the inputs of layers "
+        detail="It reads only eagle_config, and otherwise takes the default, the inputs of layers "
         "[2, n/2, n-3] of the target"
         + (f": {_default(layers)}." if layers is not None else "; n is not known here."),
         evidence_for=(f"the config lists {top}",),
         evidence_against=("the default is the same list",) if same else (),
         confidence="certain" if known else "unknown",
         changes_output=not same,
-        next_step="None is needed."
+        next_step="Nothing needs to change."
         if same
         else "Give the target, to compare with its number of layers."
         if not known

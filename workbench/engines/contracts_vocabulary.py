@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from workbench.checkpoint.records import TensorInfo
+from workbench.core.finding import Finding
 from workbench.engines.contracts_subject import Array, Subject
-from workbench.result import Finding
 
 _REBUILD = (
     "Rewrite d2t in the checkpoint as offsets: with i = numpy.flatnonzero(t2d), "
@@ -65,7 +65,7 @@ def _mask(s: Subject, t2d: TensorInfo | None, kept: Array | None) -> Iterator[Fi
             code="t2d-size",
             severity="warning",
             title="t2d does not fit the vocabulary sizes of the config",
-            detail="Engines skip t2d, so serving is not touched by it; it is a sign that the "
+            detail="Engines skip t2d, so serving is not affected. It is a sign that the "
             "tensors and the config come from two different runs.",
             evidence_for=tuple(wrong),
             confidence="certain",
@@ -80,9 +80,9 @@ def _absent(s: Subject, t2d: TensorInfo | None) -> Iterator[Finding]:
     yield Finding(
         code="d2t-missing",
         severity="error",
-        title=f"d2t is not in the checkpoint, though the draft speaks only {size} of {vocab} ids",
-        detail=f"Without d2t, draft id i is taken for target id i: the draft proposes the first "
-        f"{size} ids of the target, whatever it meant.",
+        title=f"d2t is not in the checkpoint, although the draft covers only {size} of {vocab} ids",
+        detail=f"Without d2t, draft id i is read as target id i: the draft can propose only the "
+        f"first {size} ids of the target.",
         evidence_for=(
             f"draft_vocab_size {size} < vocab_size {vocab}",
             f"none of the {len(s.table)} tensors has d2t in its name",
@@ -90,7 +90,7 @@ def _absent(s: Subject, t2d: TensorInfo | None) -> Iterator[Finding]:
         confidence="certain",
         changes_output=True,
         next_step=(_REBUILD.replace("Rewrite", "Add") if t2d else _EXPORT)
-        + " Some trainers leave d2t in a .pt file beside the checkpoint.",
+        + " Some trainers leave d2t in a .pt file next to the checkpoint.",
         place=s.place(),
     )
 
@@ -104,7 +104,7 @@ def _storage(s: Subject, d2t: TensorInfo, values: Array) -> Iterator[Finding]:
         code="d2t-dtype",
         severity="error" if lost else "warning",
         title=f"d2t is stored as {d2t.dtype}, not as whole numbers",
-        detail="It was cast with the weights. SGLang indexes with it as it stands; vLLM casts it "
+        detail="It was cast with the weights. SGLang indexes with it unchanged; vLLM casts it "
         "back." + (f" {d2t.dtype} cannot hold every whole number up to {top:.0f}." if lost else ""),
         evidence_for=(f"{d2t.name} is {d2t.dtype}, its largest value {top:.0f}",),
         confidence="certain" if lost else "likely",
@@ -130,7 +130,7 @@ def _length(s: Subject, values: Array, kept: Array | None) -> Iterator[Finding]:
             + ((f"t2d keeps {len(kept)} ids",) if kept is not None else ()),
             confidence="certain",
             changes_output=True,
-            next_step="Take d2t, lm_head and config.json from one and the same export.",
+            next_step="Take d2t, lm_head and config.json from the same export.",
             place=s.place(),
         )
     if s.draft_vocab is None and s.vocab is not None and len(values) < s.vocab:
@@ -156,10 +156,10 @@ def _full(s: Subject, d2t: TensorInfo, values: Array) -> Iterator[Finding]:
         yield Finding(
             code="d2t-not-identity",
             severity="error",
-            title="d2t moves ids although the draft speaks the whole vocabulary",
+            title="d2t moves ids although the draft covers the whole vocabulary",
             detail="With as many draft ids as target ids, a map in ascending order is the identity.",
             evidence_for=(
-                f"d2t[{at}] = {values[at]}, so draft id {at} is taken for {at + values[at]}",
+                f"d2t[{at}] = {values[at]}, so draft id {at} is read as {at + values[at]}",
                 f"{np.count_nonzero(values)} of {len(values)} entries are not 0",
             ),
             confidence="likely",
@@ -172,8 +172,8 @@ def _full(s: Subject, d2t: TensorInfo, values: Array) -> Iterator[Finding]:
         yield Finding(
             code="d2t-with-full-vocabulary",
             severity="error",
-            title=f"{s.who} stops at d2t, because the draft speaks the whole vocabulary",
-            detail="It builds draft_id_to_target_id only where draft_vocab_size differs from the "
+            title=f"{s.who} stops at d2t, because the draft covers the whole vocabulary",
+            detail="It builds draft_id_to_target_id only if draft_vocab_size differs from the "
             "target's vocabulary size, and raises ValueError for the tensor.",
             evidence_for=(f"draft_vocab_size and vocab_size are {_draft_vocab(s)}",),
             evidence_against=()
@@ -232,7 +232,7 @@ def _absolute(
         "another token, or none at all.",
         evidence_for=(
             proof,
-            f"d2t[{at}] = {whole[at]}, so draft id {at} is taken for {ids[at]}",
+            f"d2t[{at}] = {whole[at]}, so draft id {at} is read as {ids[at]}",
             f"arange+d2t reaches {int(ids.max())}"
             + (f" > vocab {vocab}, {beyond} ids beyond it" if beyond else ""),
         ),
@@ -247,9 +247,9 @@ def _zeros(s: Subject, n: int, vocab: int | None, kept: Array | None) -> Finding
     return Finding(
         code="d2t-zeros",
         severity="error",
-        title=f"d2t is all zeros: the draft is taken to speak the first {n} ids",
-        detail="All zeros is right only where the draft speaks the whole vocabulary, or exactly "
-        "its first ids.",
+        title=f"d2t is all zeros: the draft's ids are read as the first {n} target ids",
+        detail="All zeros is right only if the draft covers the whole vocabulary, or exactly its "
+        "first ids.",
         evidence_for=(f"all {n} entries of d2t are 0", f"vocab is {vocab}")
         + ((f"t2d keeps other ids: {_list(kept)}",) if kept is not None else ()),
         evidence_against=()
@@ -270,13 +270,13 @@ def _range(
         return
     beyond = np.flatnonzero((ids < 0) | (ids >= (vocab if vocab is not None else high + 1)))
     at = int(beyond[0])
-    known = f"d2t[{at}] = {ids[at] - at}: draft id {at} is taken for {ids[at]}"
+    known = f"d2t[{at}] = {ids[at] - at}: draft id {at} is read as {ids[at]}"
     yield Finding(
         code="d2t-out-of-range",
         severity="error",
-        title="d2t leads out of the target's vocabulary",
-        detail="No engine checks it: the token does not exist, and the look-up fails or reads "
-        "another row.",
+        title="d2t points outside the target's vocabulary",
+        detail="Engines do not check it: the token does not exist, and the look-up fails or "
+        "reads another row.",
         evidence_for=(
             f"arange+d2t runs from {low} to {high}, vocab {vocab}",
             f"{len(beyond)} of {len(ids)} draft ids are outside",
@@ -300,10 +300,10 @@ def _against_mask(
         yield Finding(
             code="t2d-inverted",
             severity="note",
-            title="t2d marks the ids that the draft does not speak",
+            title="t2d marks the ids that the draft does not cover",
             detail="d2t is a proper offset map of the others. Engines read only d2t.",
             evidence_for=(f"arange+d2t equals the {len(others)} ids where t2d is false",),
-            next_step="None for serving; invert t2d before training on.",
+            next_step="Nothing for serving; invert t2d before further training.",
         )
         return
     same = len(ids) == len(kept)
@@ -322,7 +322,7 @@ def _against_mask(
             else f"d2t maps {len(ids)} ids, t2d keeps {len(kept)}",
             f"{int((ids != kept).sum())} of {len(ids)} differ" if same else f"d2t: {_list(ids)}",
         ),
-        evidence_against=("which of the two is right cannot be seen from the checkpoint",),
+        evidence_against=("the checkpoint does not show which of the two is right",),
         confidence="likely",
         changes_output=True,
         next_step="Compare both with the vocabulary map of the training run; "
@@ -340,11 +340,11 @@ def _unordered(s: Subject, whole: Array, ids: Array) -> Finding:
         severity="error" if twice else "warning",
         title="d2t maps several draft ids to one target id"
         if twice
-        else "d2t does not rise with the draft id",
+        else "d2t does not increase with the draft id",
         detail="Trainers write d2t from the kept ids in ascending order."
         + ("" if twice else " A permuted vocabulary would look like this too; nothing proves it."),
         evidence_for=(
-            f"draft ids {at} and {at + 1} are taken for {ids[at]} and {ids[at + 1]}",
+            f"draft ids {at} and {at + 1} are read as {ids[at]} and {ids[at + 1]}",
             f"{twice} of {len(ids)} draft ids share a target id",
         ),
         confidence="certain" if twice else "possible",
@@ -358,15 +358,15 @@ def _ambiguous(whole: Array, ids: Array) -> Finding:
     return Finding(
         code="d2t-cannot-tell",
         severity="warning",
-        title="d2t could be offsets or target ids: without t2d nothing tells them apart",
-        detail="Read as offsets (as engines do) it is a proper map; read as ids it is one too.",
+        title="d2t could be offsets or target ids: without t2d they cannot be distinguished",
+        detail="It is a valid map both as offsets, as engines read it, and as target ids.",
         evidence_for=(
             f"as offsets: {_list(ids)}",
             f"as target ids: {_list(whole)}",
         ),
         confidence="unknown",
         changes_output=True,
-        next_step="Give the t2d of the training run, or look which of the two lists holds the "
+        next_step="Give the t2d of the training run, or check which of the two lists holds the "
         "target's frequent tokens.",
     )
 

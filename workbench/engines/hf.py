@@ -131,7 +131,7 @@ class Dense:
         else:
             name = key
         if name == "lm_head.weight" and model.facts["tied"] and not self.symmetric:
-            return Route("ignore", reason="tied: the embedding takes its place", place=place)
+            return Route("ignore", reason="tied: the embedding is used instead", place=place)
         return Route("load", name)
 
     def profile(self) -> Profile:

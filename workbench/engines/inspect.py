@@ -40,7 +40,7 @@ def table_of(model: object) -> TensorTable:
             [TensorInfo(str(k), _dtype(t), tuple(map(int, t.shape)), "") for k, t in model.items()]
         )
     raise WorkbenchError(
-        f"a {type(model).__name__} is no model to compare with",
+        f"a {type(model).__name__} is not a model to compare with",
         why="it has no names with shapes",
         next_step='Give a torch module, a state dict, a checkpoint, or an engine as text: "sglang".',
     )

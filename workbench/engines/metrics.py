@@ -95,8 +95,8 @@ def accept_rate(engine: str, version: str, seen: Acceptance) -> Printed:
         return _vllm(version, seen)
     if engine != "sglang":
         raise EngineError(
-            f"no formula of {shown(engine)} for an accept rate is known",
-            why="known are those of sglang and vllm",
+            f"the accept-rate formula of {shown(engine)} is not known",
+            why="known: those of sglang and vllm",
             next_step='Ask for "sglang==0.5.14" or "vllm".',
         )
     rate = rate_formula(version)
@@ -147,15 +147,15 @@ def counts_trimmed(version: str) -> bool:
 
 def _meaning(rate: Rate, value: float | None, seen: Acceptance) -> str:
     if not seen.rounds:
-        return "no round was verified"
-    none = "no draft token was accepted" if not seen.accepted else ""
+        return "there were no rounds"
+    none = "draft tokens were never accepted" if not seen.accepted else ""
     if value is None:
         return none or f"{seen.accepted / seen.rounds:.2f} drafts accepted a round"
     if rate in ("tokens/(steps+1)", "tokens/drafts"):
         floor = 1 / ((seen.draft_tokens if rate == "tokens/drafts" else 0) or seen.steps + 1)
         said = none or f"{seen.accepted / seen.rounds:.2f} drafts accepted a round"
-        return f"{said}; this version counts the bonus token too, so {floor:.2f} is its zero"
-    return none or f"{value:.0%} of the drafts that could be accepted were"
+        return f"{said}; this version also counts the bonus token, so {floor:.2f} means none were accepted"
+    return none or f"{value:.0%} of the drafts that could be accepted were accepted"
 
 
 def _vllm(version: str, seen: Acceptance) -> Printed:
@@ -180,7 +180,7 @@ def _release(version: str) -> Version:
         return Version(version)
     except InvalidVersion:
         raise EngineError(
-            f"{shown(version)} is no version of an engine",
+            f"{shown(version)} is not a version of an engine",
             why="a version is written like 0.5.14",
             next_step='Ask for accept_rate(engine="sglang==0.5.14").',
         ) from None

@@ -72,9 +72,9 @@ class Slot:
         The loader stops where nothing fills it, although it passes over others (`Profile.missing`).
     cut
         The dimension along which the loader cuts out its share, -1 for none: a tensor that is too long there
-        is shortened without a word.
+        is shortened silently.
     pad
-        Whether one that is too short there is filled up with zeros without a word.
+        Whether one that is too short there is filled up with zeros silently.
     """
 
     template: str
@@ -95,7 +95,7 @@ class Slot:
         return self.shape is None or shape == self.shape
 
     def tolerates(self, shape: tuple[int, ...]) -> bool:
-        """Return whether the loader takes a tensor of a shape other than `shape` says without a word."""
+        """Return whether the loader takes a tensor of a shape other than `shape` says silently."""
         if self.shape is None:
             return True
         if not 0 <= self.cut < len(self.shape) or len(shape) != len(self.shape):

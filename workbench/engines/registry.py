@@ -76,13 +76,13 @@ def parse(text: str) -> Engine:
         if is_engine(text):
             meant = re.split(r"[^A-Za-z_-]", text.strip())[0].lower().replace("_", "-")
             raise EngineError(
-                f"{text!r} names no version of {meant}",
+                f"{text!r} does not name a version of {meant}",
                 why="an engine is written with == and one release, or alone",
                 next_step=f'Write it as "{meant}==0.5.11", with the release that you serve with.',
             )
         raise EngineError(
-            f"no engine is called {text!r}",
-            why=f"known are {', '.join(sorted(ROOMS))}",
+            f"the engine {text!r} is not known",
+            why=f"known engines: {', '.join(sorted(ROOMS))}",
             next_step='Write it as "sglang==0.5.11", "vllm==0.32.0" or "transformers", or give a '
             "module, a state dict or another checkpoint.",
         )
@@ -103,7 +103,7 @@ def _version(version: str, text: str) -> Version:
         return Version(version)
     except InvalidVersion:
         raise EngineError(
-            f"{text!r} names no version that can be compared",
+            f"{text!r} does not name a version that can be compared",
             why=f"{version!r} is not of the form 0.5.11",
             next_step="Give the release: pip show sglang prints it.",
         ) from None
@@ -144,7 +144,7 @@ def select(engine: Engine, config: Config) -> Choice:
     version = engine.version or installed(engine.name)
     if not version:
         tried = tuple((_example(p), p) for p in known)
-        why = f"no {engine.name} version was named and none is installed here"
+        why = f"the {engine.name} version was not given, and none is installed here"
         if any(Version(v).is_prerelease for v, _ in tried):
             why += ", and only its development branch is known here"
             return Choice(engine, model_class, tried, False, why)
@@ -172,7 +172,7 @@ def _class_of(engine: str, config: Config) -> str:
 def _unknown_class(engine: Engine, model_class: str) -> EngineError:
     have = sorted({p.model_class for p in profiles(engine.name)})
     return EngineError(
-        f"no profile of {engine.name} is kept for the model class {model_class}",
+        f"there is no profile of {engine.name} for the model class {model_class}",
         why=f"known classes: {', '.join(have)}",
         next_step="Run the engine's real loader instead: --python /path/to/the/engine's/python "
         f'(diff_keys(..., python=...)), or name a class: "{engine.name}==VERSION:CLASS".',
@@ -205,12 +205,12 @@ def _for_version(known: list[Profile], version: str, engine: str) -> tuple[Profi
     within = Version(known[0].first) <= release <= Version(known[-1].last)
     if within and released and release not in map(Version, released):
         nearest = [p for p in known if Version(p.first) <= release][-1]
-        return nearest, False, f"{version} is no release of {engine} that is known here"
+        return nearest, False, f"{version} is not a release of {engine} that is known here"
     inside = [p for p in known if Version(p.first) <= release <= Version(p.last)]
     if inside:
         other = wanted.local is not None and not _BUILDS.fullmatch(wanted.local)
         odd = release.is_prerelease or release.is_devrelease or other
-        why = f"{version} is a development build, no release" if odd else ""
+        why = f"{version} is a development build, not a release" if odd else ""
         return inside[0], not odd, why
     below = [p for p in known if Version(p.last) < release]
     if not below:
@@ -225,5 +225,5 @@ def _for_version(known: list[Profile], version: str, engine: str) -> tuple[Profi
     return (
         nearest,
         False,
-        f"{version} {what}: answered as {nearest.last} would, which may no longer hold",
+        f"{version} {what}: this is the answer of {nearest.last}, which may no longer hold",
     )

@@ -77,7 +77,7 @@ def run_tracer(
         raise EngineError(
             f"{command[0]} cannot be started.",
             why=str(error),
-            next_step=f"Name the Python of the environment {engine} is installed in.",
+            next_step=f"Name the Python of the environment that {engine} is installed in.",
         ) from error
     late = threading.Event()
 
@@ -116,7 +116,7 @@ def _interpreter(python: str | os.PathLike[str]) -> str:
     if found is None:
         raise EngineError(
             f"There is no Python interpreter {text}.",
-            why="It does not exist, or may not be executed.",
+            why="It does not exist, or is not executable.",
             next_step="Ask the engine's environment: `python -c 'import sys; print(sys.executable)'`.",
         )
     return found
@@ -155,7 +155,7 @@ def _died(engine: str, python: str, status: int, said: str, lost: Sequence[str])
     where = f" at checkpoint {lost[0]}" if lost else ""
     return EngineError(
         f"{engine}'s loader {how}{where}.",
-        why=f"The last it said:\n{last}" if last else "It said nothing.",
+        why=f"Its last output:\n{last}" if last else "It printed nothing.",
         next_step="Run it again on this checkpoint alone; if it dies again, report this message.",
     )
 

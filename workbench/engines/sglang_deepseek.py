@@ -114,7 +114,7 @@ def _layout(config: Config, module: str, prefix: str, *, packed: bool = False) -
     """Return how a module is stored; codes of 4 bits are described for experts alone."""
     layout = layout_of(config, f"{prefix}{module}")
     if layout.name == "pack-quantized" and not packed:
-        raise NotCovered(f"{module} in packed codes: only experts are described so")
+        raise NotCovered(f"{module} in packed codes: only experts are described in this form")
     return layout
 
 
@@ -256,7 +256,7 @@ def _route(name: str, rules: Rules, facts: Mapping[str, Any]) -> Route:
     if "gate_proj" in name or "up_proj" in name:
         return Route("load", name, "a KeyError where there is no such parameter", place, "raises")
     if rules.joint and facts["q_lora"] and ("q_a_proj" in name or "kv_a_proj_with_mqa" in name):
-        return Route("load", name, "kept until its partner comes", place, "silent")
+        return Route("load", name, "held until its partner arrives", place, "silent")
     return Route("load", name, place=place, unknown=rules.plain)
 
 
@@ -324,9 +324,9 @@ def _past(name: str, model: Model, rules: Rules) -> Route | None:
         return None
     facts = model.facts
     if facts["num_nextn"] > 0 and int(parts[2]) < facts["num_layers"] + facts["num_nextn"]:
-        return Route("ignore", reason="a NextN layer, left to the draft", place=rules.place)
+        return Route("ignore", reason="a NextN layer, which only the draft uses", place=rules.place)
     if facts["num_nextn"] > 0 or rules.skips_layers:
-        said = f"the model has {facts['num_layers']} layers, later ones are skipped without a word"
+        said = f"the model has {facts['num_layers']} layers, later ones are silently skipped"
         return Route("drop", reason=said, place=rules.place)
     return None
 
@@ -348,7 +348,7 @@ def _profile(model_class: str, rules: Rules, build: Any, route: Any, **notes: st
             "unknown": f"{rules.place}: … not found in params_dict."
             if rules.plain == "warning"
             else f"{rules.place}: KeyError",
-            "missing": f"{rules.place}: what was not written is never asked",
+            "missing": f"{rules.place}: it never checks for parameters that were not written",
             "joint": f"{rules.place}: cached_a_proj",
             "mismatch": MISMATCH,
             **notes,
@@ -445,7 +445,7 @@ class Kimi:
         ]
         vision = config.raw.get("vision_config") or {}
         if not isinstance(vision, Mapping):
-            raise NotCovered("vision_config in config.json is no table")
+            raise NotCovered("vision_config in config.json is not an object")
         _vision(out, vision, whole(config, "hidden_size"))
         special = frozenset(range(layers, layers + _PAST))
         return out.model(special=special, facts=_facts(config, layers))

@@ -340,7 +340,8 @@ class Llama:
     def _notes(self) -> dict[str, str]:
         notes = {
             "unknown": self.place("name"),
-            "missing": f"{self.place('load_weights')}: what was not written is never asked",
+            "missing": f"{self.place('load_weights')}: it never checks for parameters that were "
+            "not written",
             "mismatch": MISMATCH,
             "d2t": self.place("d2t"),
             "t2d": self.place("t2d"),

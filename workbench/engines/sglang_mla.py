@@ -162,9 +162,9 @@ class Mla:
             name = f"model.{name}"
         place = self.place("name")
         if "q_a_proj" in name or "kv_a_proj_with_mqa" in name:
-            # Kept aside until its partner comes; whatever finds none is forgotten without a word.
+            # Kept aside until its partner comes; whatever finds none is forgotten silently.
             return Route(
-                "load", name, "kept until its partner comes", self.place("joint"), "silent"
+                "load", name, "held until its partner arrives", self.place("joint"), "silent"
             )
         return Route("load", name, place=place)
 
@@ -184,7 +184,8 @@ class Mla:
             mismatch="raises",
             notes={
                 "unknown": f"{self.place('warning')}: Eagle3 MLA: skipping unexpected weight",
-                "missing": f"{self.place('load_weights')}: what was not written is never asked",
+                "missing": f"{self.place('load_weights')}: it never checks for parameters that "
+                "were not written",
                 "mismatch": MISMATCH,
                 "joint": self.place("joint"),
                 "renames": self.place("rename"),

@@ -160,7 +160,7 @@ def vocabulary(out: Blueprint, name: str, size: int, hidden: int) -> None:
 
 
 def cut_to_share(out: Blueprint, first: str) -> None:
-    """Mark the slots that SGLang's linear layers cut to their share without a word.
+    """Mark the slots that SGLang's linear layers cut to their share silently.
 
     Parameters
     ----------

@@ -121,8 +121,10 @@ class Dense:
             name = f"model.{name}"
         layer = _LAYER.search(name)
         if layer and int(layer[1]) in model.special:
-            said = f"the model has {model.facts['num_layers']} layers, later ones are skipped"
-            return Route("drop", reason=f"{said} without a word", place=place)
+            said = (
+                f"the model has {model.facts['num_layers']} layers, later ones are silently skipped"
+            )
+            return Route("drop", reason=said, place=place)
         for part, reason in _SKIPPED.items():
             if part in name:
                 return Route("ignore", reason=reason, place=place)
@@ -159,7 +161,7 @@ class Dense:
                 "unknown": f"{self.place}: Parameter … not found in params_dict"
                 if self.plain == "warning"
                 else f"{self.place}: KeyError",
-                "missing": f"{self.place}: what was not written is never asked",
+                "missing": f"{self.place}: it never checks for parameters that were not written",
                 "mismatch": MISMATCH,
             },
         )

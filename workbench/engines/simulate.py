@@ -121,7 +121,7 @@ def _decided(keys: TensorGroup, route: Route) -> KeyGroup:
     said += "s" * (route.rank != 1)
     if route.stops is not None and route.stops(keys.shape):
         return KeyGroup("mismatched", keys, reason=RAISES + said, place=route.place)
-    said += "; it goes on with numbers that mean nothing"
+    said += "; it continues with meaningless numbers"
     return KeyGroup("mismatched", keys, reason=said, place=route.place)
 
 
@@ -201,7 +201,7 @@ def _judge(
     if slot.shape is not None and not slot.fits(keys.shape):
         said = f"shape {list(keys.shape)}, the engine wants {list(slot.shape)}"
         if slot.tolerates(keys.shape):
-            said += "; it cuts or pads without a word"
+            said += "; it silently cuts or pads"
         elif profile.mismatch == "raises":
             said = RAISES + said
         place = profile.notes.get("mismatch", profile.place)
@@ -209,7 +209,7 @@ def _judge(
         return
     gone = lost.get(number, np.zeros(len(slot.index), dtype=bool))[rows]
     if gone.any():
-        said = f"held back until the rest of {slot.joint} arrives, which it never does"
+        said = f"held back until the rest of {slot.joint} arrives, but that never happens"
         place = profile.notes.get("joint", profile.place)
         yield KeyGroup("dropped", keys.take(np.flatnonzero(gone)), reason=said, place=place)
     if not gone.all():
@@ -224,7 +224,7 @@ def _unknown(profile: Profile, keys: TensorGroup, route: Route) -> KeyGroup:
     if reaction == "raises":
         said = RAISES + said
     else:
-        said += ", with a warning" if reaction == "warning" else ", without a word"
+        said += ", dropped with a warning" if reaction == "warning" else ", silently dropped"
     place = route.place or profile.notes.get("unknown", profile.place)
     return KeyGroup("dropped", keys, reason=said, place=place)
 

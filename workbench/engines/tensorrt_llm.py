@@ -130,7 +130,7 @@ _PROFILE = Profile(
     notes={
         "unknown": "tensorrt_llm/_torch/models/modeling_utils.py _load_weights_impl_v2: it asks "
         "module by module (main, 2026)",
-        "missing": "the same: a module without any tensor is passed over; one with a part of them "
+        "missing": "the same: a module without any tensor is skipped; one with only some of them "
         "stops at an assert (main, 2026)",
         "renames": PLACE,
         "embed": f"{FILE} load_weights_from_target_model (main, 2026)",

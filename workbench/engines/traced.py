@@ -154,8 +154,8 @@ def _folder(checkpoint: Checkpoint) -> str:
     folder = folder if folder.is_dir() else folder.parent
     if not (folder / "config.json").is_file():
         raise WorkbenchError(
-            f"{checkpoint.source} is no folder with a config.json on this machine",
-            why="an engine's real loader reads folders",
+            f"{checkpoint.source} is not a folder with a config.json on this machine",
+            why="an engine's real loader reads only folders",
             next_step="Give the checkpoint's folder, or leave out --python to ask the profile.",
         )
     return str(folder.resolve())
@@ -248,8 +248,8 @@ def _keys(
     """Group the keys by what was seen of them, and by template, shape and dtype."""
     writes: Mapping[str, Sequence[str]] = seen.get("writes", {})
     attributes = set(seen.get("attributes", ()))
-    # Tensors that were cut or padded went in without a word, and are of a wrong shape all the same.
-    resized = {key: f"{text}; cut or padded without a word" for key, text in _resized(seen)}
+    # Tensors that were cut or padded went in silently, and are of a wrong shape all the same.
+    resized = {key: f"{text}; silently cut or padded" for key, text in _resized(seen)}
     mismatched = resized | {k: RAISES + v for k, v in seen.get("mismatched", {}).items()}
     labels: dict[tuple[KeyStatus, str, str, str], list[int]] = defaultdict(list)
     for at, name in enumerate(table.names):
@@ -288,7 +288,7 @@ def _fate(
     skipped = hints.ignored(name)
     if skipped is not None:
         return "ignored", "", *skipped
-    return "dropped", "", "the loader took it and wrote it nowhere", ""
+    return "dropped", "", "the loader received it and did not write it anywhere", ""
 
 
 def _template(key: str, parameters: Sequence[str]) -> str:

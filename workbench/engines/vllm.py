@@ -136,11 +136,11 @@ class Draft:
     def route(self, key: str, model: Model) -> Route:
         """Return where a key goes."""
         if "t2d" in key:
-            return Route("ignore", reason="vLLM reads d2t only", place=self.place("load_weights"))
+            return Route("ignore", reason="vLLM reads only d2t", place=self.place("load_weights"))
         if "d2t" in key:
             name, facts = key.replace("d2t", _D2T), model.facts
             full = self.exact and facts["draft_vocab_size"] == facts["vocab_size"]
-            said = "there is no such parameter: the draft speaks the whole vocabulary"
+            said = "there is no such parameter: the draft covers the whole vocabulary"
             return Route("load", name, said if full else "", self.place("load_weights"))
         if "mask_hidden" in key and self.masks:
             said = "for parallel drafting only; skipped with a warning"
@@ -158,7 +158,7 @@ class Draft:
         return Route("load", name, unknown="silent" if forgiven else None)
 
     def _skipped(self, name: str, model: Model) -> str:
-        """Return why the loader leaves out a key without a word, "" where it does not."""
+        """Return why the loader leaves out a key silently, "" where it does not."""
         if self.skips_fc and "fc." in name and not model.facts["uses_fc"]:
             return "use_aux_hidden_state is false: every key with 'fc.' in it is skipped"
         if self.input_norm and "input_norm." in name and not model.facts["norm_before_fc"]:

@@ -25,7 +25,7 @@ _CUTS = {
 
 
 def tolerant(out: Blueprint) -> Blueprint:
-    """Mark the projections that vLLM cuts to their share: a longer tensor loads without a word."""
+    """Mark the projections that vLLM cuts to their share: a longer tensor loads silently."""
     slots = []
     for slot in out.slots:
         module, _, suffix = slot.template.rpartition(".")
@@ -40,7 +40,7 @@ def tolerant(out: Blueprint) -> Blueprint:
 def known_bias(name: str, model: Model) -> bool:
     """Tell whether a key is the bias of a layer that the model has.
 
-    AutoWeightsLoader passes over such a bias without a word where the layer has none.
+    AutoWeightsLoader silently skips such a bias where the layer has none.
     """
     if not name.endswith(".bias"):
         return False

@@ -30,6 +30,7 @@ seconds since 1970 by the host's clock. Unknown fields and files are kept and ig
      "engine": "sglang", "version": "0.5.14",
      "port_open": false,             null: was not tried
      "node_rank": 0,                 null: unknown
+     "py_spy": "0.4.3",              the version that took the stacks; empty: unknown, or none
      "snapshots": [{"folder": "snapshot-1", "at": 1795977069.3}],
      "logs": [{"file": "logs/server.log", "pids": [2062], "bytes": 20432, "cut": 0}],
      "notes": ["py-spy is not installed here"],
@@ -48,7 +49,7 @@ seconds since 1970 by the host's clock. Unknown fields and files are kept and ig
         "cpu": {"user": 34.45, "system": 4.65},
         "read_bytes": 0, "written_bytes": 0,
         "lock_files": ["…/lock"], "compilers": ["ninja"], "exit_code": null,
-        "environment": {"NCCL_DEBUG": "INFO"},   by allow-list, redacted
+        "environment": {"NCCL_DEBUG": "INFO"},   by allow-list; redacted, as all texts here are
         "py": {"exit": 0, "seconds": 0.03, "stderr": "", "nonblocking": false},
         "native": {"exit": 0, "seconds": 1.03, "stderr": ""}}]}
 
@@ -65,6 +66,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zipfile
+from collections.abc import Iterable
 from typing import IO, Any
 
 FORMAT = "workbench.case/1"
@@ -73,6 +75,10 @@ MANIFEST = "manifest.json"
 LOG_HEAD = 24 << 20
 LOG_TAIL = 40 << 20
 _BLOCK = 1 << 20
+
+
+class SecretError(ValueError):
+    """A file of a case holds a secret that is known, and is not written."""
 
 
 class CaseWriter:
@@ -86,12 +92,18 @@ class CaseWriter:
         The pseudonym of this host.
     fields
         Further fields of the manifest (``created``, ``utc_offset``, ``version``, …).
+
+    Attributes
+    ----------
+    forbidden
+        Secrets that are known, such as the values of the server's keys: nothing that holds one is written.
     """
 
     def __init__(self, out: IO[bytes], host: str, **fields: Any) -> None:
         # Level 6 would take twice the time, while the server is looked at, and stacks are a hundredth anyway.
         self._zip = zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=3)
         self._members: dict[str, dict[str, Any]] = {}
+        self.forbidden: set[bytes] = set()
         self.manifest: dict[str, Any] = {
             "format": FORMAT,
             "host": host,
@@ -105,13 +117,34 @@ class CaseWriter:
             **fields,
         }
 
+    def forbid(self, secrets: Iterable[str]) -> None:
+        """Refuse from now on whatever holds one of these, as it is or as JSON writes it."""
+        for secret in secrets:
+            for form in (
+                secret,
+                json.dumps(secret)[1:-1],
+                json.dumps(secret, ensure_ascii=False)[1:-1],
+            ):
+                self.forbidden.add(form.encode("utf-8", "surrogateescape"))
+
     def add(self, name: str, data: str | bytes) -> None:
-        """Add one file."""
+        """Add one file.
+
+        Raises
+        ------
+        SecretError
+            It holds a secret that is known.
+        """
         if name in self._members or name == MANIFEST:
             raise ValueError(f"{name} is in the case already")
         raw = data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data
+        self._check(name, raw)
         self._members[name] = {"sha256": hashlib.sha256(raw).hexdigest(), "bytes": len(raw)}
         self._zip.writestr(name, raw)
+
+    def _check(self, name: str, raw: bytes) -> None:
+        if any(secret in raw or secret in name.encode() for secret in self.forbidden):
+            raise SecretError(name)
 
     def add_json(self, name: str, value: Any) -> None:
         """Add plain data as a JSON file."""
@@ -137,11 +170,18 @@ class CaseWriter:
         self.add(file, raw)
         self.manifest["logs"].append({"file": file, "pids": list(pids), "bytes": total, "cut": cut})
 
+    def abort(self) -> None:
+        """Let go of the file without a manifest: what was written so far is no case."""
+        self._zip.close()
+
     def close(self) -> None:
         """Write the manifest and end the zip."""
-        manifest = {**self.manifest, "members": self._members}
-        self._zip.writestr(MANIFEST, json.dumps(manifest, indent=1))
-        self._zip.close()
+        manifest = json.dumps({**self.manifest, "members": self._members}, indent=1)
+        try:
+            self._check(MANIFEST, manifest.encode())
+            self._zip.writestr(MANIFEST, manifest)
+        finally:
+            self._zip.close()
 
 
 def read_ends(path: str, head: int = LOG_HEAD, tail: int = LOG_TAIL) -> tuple[bytes, int, int]:

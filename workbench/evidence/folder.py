@@ -20,9 +20,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
+from workbench.core.outputs import writing
 from workbench.errors import WorkbenchError, shorten, shown
 from workbench.evidence.casefile import FORMAT, MANIFEST, CaseWriter
-from workbench.result import replacing
 
 MOST_MEMBERS = 20_000
 MOST_BYTES = 16 << 30
@@ -157,7 +157,9 @@ class _Disk(Folder):
         """Return what an ordinary file is like; a link out of the folder is somebody else's file."""
         try:
             if path.is_symlink() and not path.resolve().is_relative_to(home):
-                self.notes.append(f"{shorten(path.name)} is a link out of the folder: not read")
+                self.notes.append(
+                    f"{shorten(path.name)} is a link that points outside the folder: not read"
+                )
                 return None
             status = path.stat()
         except OSError as error:
@@ -177,7 +179,7 @@ class _Zip(Folder):
             self._members = _checked(self._zip, name)
         except (*_DAMAGED, RuntimeError) as error:
             raise WorkbenchError(
-                f"{name} is no zip that can be read",
+                f"{name} is not a readable zip",
                 why=str(error),
                 next_step="Collect it again, or unpack it and give the folder.",
             ) from None
@@ -249,7 +251,7 @@ def read_manifest(folder: Folder, prefix: str = "") -> Manifest | None:
         return None
     import msgspec
 
-    what = f"{folder.name} has a manifest that cannot be read"
+    what = f"{folder.name} has an unreadable manifest"
     try:
         data = msgspec.json.decode(folder.read(prefix + MANIFEST, 32 << 20))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
@@ -291,7 +293,7 @@ def changed_members(folder: Folder, manifest: Manifest, prefix: str = "") -> lis
 @contextmanager
 def writing_case(path: str | os.PathLike[str], host: str, **fields: Any) -> Iterator[CaseWriter]:
     """Write a case, whole or not at all: ``with writing_case(path, host) as case: case.add(…)``."""
-    with replacing(path) as out:
+    with writing(path, "case", mode=0o600) as out:
         writer = CaseWriter(out, host, **fields)
         try:
             yield writer
@@ -338,10 +340,10 @@ def _checked(archive: zipfile.ZipFile, name: str) -> dict[str, zipfile.ZipInfo]:
         if not reason and info.filename in members:
             reason = "is in it twice"
         if not reason and total > MOST_BYTES:
-            reason = f"brings it to more than {MOST_BYTES >> 30} GiB unpacked"
+            reason = f"brings the total to more than {MOST_BYTES >> 30} GiB unpacked"
         if reason:
             raise WorkbenchError(
-                f"{name} is not opened",
+                f"{name} was not opened",
                 why=f"its member {shown(info.filename)} {reason}",
                 next_step="Ask for another copy, made by `workbench collect`.",
             )
@@ -355,15 +357,15 @@ def _danger(info: zipfile.ZipInfo) -> str:
     packed = max(info.compress_size, 1)
     kind = stat.S_IFMT(info.external_attr >> 16)
     if path.is_absolute() or ".." in path.parts or "\\" in info.filename:
-        return "has a path that leads out of it"
+        return "has a path that points outside it"
     if info.filename[1:2] == ":" or not info.filename.isprintable():
-        return "has a name that is no plain path"
+        return "has a name that is not a plain path"
     if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
         return "is a link or a device"
     if info.flag_bits & 0x1:
         return "is encrypted"
     if info.compress_type not in _PACKINGS:
-        return "is packed in a way that is not known"
+        return "is packed in an unknown way"
     if info.file_size > RATIO_FROM and info.file_size / packed > MOST_RATIO:
         return f"unpacks to {info.file_size / packed:.0f} times its size"
     return ""
@@ -377,7 +379,7 @@ def _is_torch(path: Path) -> bool:
 
 def _too_many(name: str) -> WorkbenchError:
     return WorkbenchError(
-        f"{name} is not read",
+        f"{name} was not read",
         why=f"it holds more than {MOST_MEMBERS} files",
         next_step="Give the folder that holds the dumps and logs of one launch.",
     )

@@ -10,17 +10,21 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import errno
 import fcntl
 import json
 import os
 import re
+import secrets
 import shlex
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import IO, Any, Literal, Self, get_args
 
+from workbench.core.outputs import check_append
 from workbench.errors import WorkbenchError, clean, shorten, shown
-from workbench.evidence.redact import Redactor
+from workbench.evidence.redact import Redactor, fields, known_secrets
 
 Outcome = Literal["served", "hung", "crashed", "stopped", "unknown"]
 OUTCOMES = get_args(Outcome)
@@ -38,6 +42,8 @@ _TEXTS = (
 )  # fmt: skip
 _NUMBERS = ("started", "ended", "ready_after", "exit_status")
 _MAPPINGS = ("environment", "versions", "resolved")
+_REDACTED = 2
+_SALT_BYTES = 32
 _READY = "The server is fired up and ready to roll!"
 
 
@@ -103,7 +109,7 @@ class Launch:
             raise ValueError("a launch needs a name")
         outcome = data.get("outcome", "unknown")
         if outcome not in OUTCOMES:
-            raise ValueError(f"no such outcome: {outcome!r:.60}")
+            raise ValueError(f"unknown outcome: {outcome!r:.60}")
         fields: dict[str, Any] = {name: _text(data.get(name)) for name in _TEXTS}
         fields |= {name: _number(data.get(name)) for name in _NUMBERS}
         fields |= {name: _mapping(data.get(name)) for name in _MAPPINGS}
@@ -185,7 +191,7 @@ def _check_command(command: object) -> None:
     else:
         return
     raise WorkbenchError(
-        f"{shown(command)} is no command",
+        f"{shown(command)} is not a command",
         why=why,
         next_step="Give it as it was typed, or as a list of words.",
     )
@@ -213,7 +219,7 @@ def from_folder(folder: str | os.PathLike[str]) -> Launch:
     try:
         data = json.loads(_head(record, MOST_LINE))
         if not isinstance(data, dict):
-            raise ValueError("no record")
+            raise ValueError("not a record")
         versions = _mapping(data.get("versions"))
         launch = Launch.from_dict(
             {key: value for key, value in data.items() if key not in ("started", "ended")}
@@ -254,38 +260,14 @@ def logged_arguments(text: str) -> dict[str, str]:
     if at < 0:
         return {}
     line = text[at:].split("\n", 1)[0][: MOST_LINE // 4]
-    pairs = (part.partition("=") for part in _fields(line.partition("(")[2]))
+    pairs = (part.partition("=") for part in fields(line, line.index("(") + 1, unclosed=True))
     return {key.strip(): value.strip() for key, equals, value in pairs if equals}
-
-
-def _fields(text: str) -> Iterator[str]:
-    """Split ``a=1, b=[2, 3], c='4)'`` at its outer commas, up to the bracket that closes it."""
-    depth, quote, start = 0, "", 0
-    escaped = False
-    for at, char in enumerate(text):
-        if quote:
-            ends = char == quote and not escaped
-            escaped = char == "\\" and not escaped
-            quote = "" if ends else quote
-        elif char in "'\"":
-            quote = char
-        elif char in "([{":
-            depth += 1
-        elif char in ")]}":
-            depth -= 1
-            if depth < 0:
-                yield text[start:at]
-                return
-        elif char == "," and depth == 0:
-            yield text[start:at]
-            start = at + 1
-    yield text[start:]
 
 
 def _regular(path: Path) -> None:
     """Refuse a pipe or a device: opening it would wait for ever, or reading it never end."""
     if path.exists() and not path.is_file():
-        why = "it is a folder" if path.is_dir() else "it is a pipe or a device, and no file"
+        why = "it is a folder" if path.is_dir() else "it is a pipe or a device, not a file"
         raise WorkbenchError(
             f"cannot use {shown(str(path))}", why=why, next_step="Give the path of a file."
         )
@@ -314,42 +296,91 @@ def _moment(value: Any) -> float | None:
 def append(path: str | os.PathLike[str], launch: Launch) -> Launch:
     """Write a launch at the end of a ledger, redacted; return it as it was written.
 
-    The line is written at once and under a lock, so that two shells never mix theirs. Pseudonyms are
-    made with the ledger's own path, so that the same host stays the same word from launch to launch.
+    The line is written at once and under a lock, so that two shells never mix theirs, and whole or not at
+    all. Pseudonyms are made with a random salt beside the ledger, so that the same host stays the same word
+    from launch to launch and nobody else can find out which.
     """
     path = Path(path).expanduser()
-    launch = redacted(launch, str(path.resolve()))
     _regular(path)
-    line = json.dumps({"format": FORMAT} | launch.to_dict(), allow_nan=False).encode()
-    if len(line) >= MOST_LINE:
-        raise WorkbenchError(
-            f"the launch {shorten(launch.name)} is too long to record",
-            why=f"{len(line):,} bytes; a line may have {MOST_LINE:,}",
-            next_step="Record it without `resolved`.",
-        )
+    check_append(path, "ledger")
     try:
         handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        with os.fdopen(handle, "rb+", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            launch = redacted(launch, _salt(path))
+            line = json.dumps(
+                {"format": FORMAT, "redacted": _REDACTED} | launch.to_dict(), allow_nan=False
+            )
+            _write_line(file, line.encode(), launch.name)
     except OSError as error:
         raise WorkbenchError(
             f"cannot write {path}",
             why=error.strerror or str(error),
-            next_step="Choose a folder that exists and that you may write to.",
+            next_step="Free some space, or choose a folder that exists and that you may write to.",
         ) from None
-    with os.fdopen(handle, "rb+", buffering=0) as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        size = file.seek(0, os.SEEK_END)
-        torn = b""
-        if size:  # a line that a crash cut short must not swallow this one
-            file.seek(size - 1)
-            torn = b"" if file.read(1) == b"\n" else b"\n"
-        file.write(torn + line + b"\n")
-        os.fsync(file.fileno())
     return launch
 
 
-def redacted(launch: Launch, salt: str) -> Launch:
-    """Return a launch without secrets and names of hosts and people."""
-    hide = Redactor(salt)
+def _write_line(file: IO[bytes], line: bytes, name: str) -> None:
+    """Write one line at the end of a file; where the disk takes only a part of it, none is left."""
+    if len(line) >= MOST_LINE:
+        raise WorkbenchError(
+            f"the launch {shorten(name)} is too long to record",
+            why=f"{len(line):,} bytes; a line may have {MOST_LINE:,}",
+            next_step="Record it without `resolved`.",
+        )
+    size = file.seek(0, os.SEEK_END)
+    torn = b""
+    if size:  # a line that a crash cut short must not swallow this one
+        file.seek(size - 1)
+        torn = b"" if file.read(1) == b"\n" else b"\n"
+    whole = torn + line + b"\n"
+    try:
+        written = file.write(whole)
+        if written != len(whole):  # the last write that a full disk takes says no more than this
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.fsync(file.fileno())
+    except OSError:
+        with contextlib.suppress(OSError):
+            file.truncate(size)
+        raise
+
+
+def _salt(path: Path, *, make: bool = True) -> bytes | None:
+    """Return the ledger's random salt, in a file beside it that only its owner reads; None without one."""
+    place = path.with_name(path.name + ".salt")
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        known = bytes.fromhex(place.read_bytes()[:256].decode("ascii"))
+        if len(known) >= _SALT_BYTES:
+            return known
+    if not make:
+        return None
+    fresh = secrets.token_bytes(_SALT_BYTES)
+    text = fresh.hex().encode()
+    handle, name = tempfile.mkstemp(prefix=f".{place.name}.", dir=path.parent)  # 0600
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, place)
+    finally:
+        Path(name).unlink(missing_ok=True)
+    return fresh
+
+
+def redacted(launch: Launch, salt: bytes | None) -> Launch:
+    """Return a launch without secrets and names of hosts and people; without a salt, names are numbered."""
+    return _redacted(launch, _redactor(salt))
+
+
+def _redactor(salt: bytes | None) -> Redactor:
+    return Redactor(salt, values=salt, numbered=salt is None)
+
+
+def _redacted(launch: Launch, hide: Redactor) -> Launch:
+    for secret in known_secrets(dict(launch.environment), list(launch.command)):
+        hide.secret(secret)
     texts: dict[str, Any] = {name: hide.text(getattr(launch, name)) for name in _TEXTS}
     return dataclasses.replace(
         launch,
@@ -357,16 +388,11 @@ def redacted(launch: Launch, salt: str) -> Launch:
         | {
             "command": tuple(hide.arguments(list(launch.command))),
             "environment": hide.environment(dict(launch.environment)),
-            "resolved": {key: _hidden(hide, key, said) for key, said in launch.resolved.items()},
+            "resolved": {key: hide.field(key, said) for key, said in launch.resolved.items()},
+            "versions": {key: hide.text(said) for key, said in launch.versions.items()},
+            "gpus": tuple(map(hide.text, launch.gpus)),
         },
     )
-
-
-def _hidden(hide: Redactor, field: str, value: str) -> str:
-    """Return the value of one field of ServerArgs, redacted as that of its flag would be."""
-    if value in ("None", "True", "False", ""):
-        return value
-    return hide.arguments([f"--{field.replace('_', '-')}={value}"])[0].partition("=")[2]
 
 
 def read(path: str | os.PathLike[str]) -> tuple[tuple[Launch, ...], tuple[str, ...]]:
@@ -379,6 +405,7 @@ def read(path: str | os.PathLike[str]) -> tuple[tuple[Launch, ...], tuple[str, .
         return (), ()
     text = _head(path, MOST_BYTES + 1)
     notes = []
+    hide = _redactor(_salt(path, make=False))
     if len(text) > MOST_BYTES:
         notes.append(f"only the first {MOST_BYTES >> 20} MiB were read")
     found, damaged = [], 0
@@ -388,14 +415,16 @@ def read(path: str | os.PathLike[str]) -> tuple[tuple[Launch, ...], tuple[str, .
         try:
             data = json.loads(line) if len(line) <= MOST_LINE else None
             if not isinstance(data, dict) or data.get("format") != FORMAT:
-                raise ValueError("no launch")
-            found.append(Launch.from_dict(data))
+                raise ValueError("not a launch")
+            launch = Launch.from_dict(data)
+            # An older version left more in a line; what stands for a text is the same in all lines.
+            found.append(launch if data.get("redacted") == _REDACTED else _redacted(launch, hide))
         except (ValueError, RecursionError):
             damaged += 1
     if damaged:
-        notes.append(f"{damaged} damaged or foreign lines were passed over")
+        notes.append(f"{damaged} damaged or foreign lines were skipped")
     if len(found) > MOST_LAUNCHES:
-        notes.append(f"only the last {MOST_LAUNCHES} of {len(found):,} launches are told")
+        notes.append(f"only the last {MOST_LAUNCHES} of {len(found):,} launches are listed")
     return tuple(found[-MOST_LAUNCHES:]), tuple(notes)
 
 

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import html
 import re
 from pathlib import Path
 from typing import Any
 
 from nbconvert.exporters.html import HTMLExporter
+from nbconvert.preprocessors import Preprocessor
 from traitlets import Unicode, default
 from traitlets.config import Config
 
-from workbench.display.page import Verdict, shell
+from workbench.display import live
+from workbench.display.page import shell
+from workbench.export import summary
+from workbench.export.clean import Shown, cleaned, output_html
 
 _TEMPLATES = Path(__file__).parent / "templates"
-# Views repeat the style sheet and the module, so that each works alone; one of each is enough here.
-_REPEATED = re.compile(
-    r'<style data-wb-css="(\w+)">.*?</style>|<script\b[^>]*\bdata-wb-esm="(\w+)"[^>]*>.*?</script>',
-    re.DOTALL,
-)
-_VERDICT = re.compile(r'data-wb-verdict="(\w+): ([^"]*)"')
 _HEADING = re.compile(r"^# +(.+)$", re.MULTILINE)
-# A notebook may hold scripts of other libraries, so inline ones are allowed; none can reach the network.
-_POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline' blob:; style-src 'unsafe-inline'; "
-    "img-src data: blob:; font-src data:; media-src data:; base-uri 'none'; form-action 'none'"
-)
+_WIDGET = "application/vnd.jupyter.widget-view+json"
+# What a page shows of an output, the best form first: none needs a kernel.
+_FORMS = (
+    "text/html", "text/markdown", "image/svg+xml", "image/png", "image/jpeg", "text/latex", "text/plain",
+)  # fmt: skip
 
 
 class WorkbenchExporter(HTMLExporter):
@@ -53,38 +50,68 @@ class WorkbenchExporter(HTMLExporter):
         config: Config = super().default_config.copy()
         config.merge(
             {
-                "NbConvertBase": {
-                    "display_data_priority": [
-                        "text/html",
-                        "text/markdown",
-                        "image/svg+xml",
-                        "image/png",
-                        "image/jpeg",
-                        "text/latex",
-                        "text/plain",
-                    ]
-                },
+                "NbConvertBase": {"display_data_priority": list(_FORMS)},
                 "HTMLExporter": {"embed_images": True, "exclude_anchor_links": True},
             }
         )
         return config
 
+    def _init_preprocessors(self) -> None:
+        base: Any = super()  # nbconvert has types in part
+        base._init_preprocessors()
+        # The last of all, so that it sees what execution and the user's own preprocessors leave.
+        made: Any = _Outputs
+        self._outputs = made(enabled=True)
+        base.register_preprocessor(self._outputs)
+
+    def default_filters(self) -> Any:
+        """Give the template nbconvert's filters, with our allow-list in place of nbconvert's."""
+        base: Any = super()
+        yield from base.default_filters()
+        yield ("clean_html", cleaned)
+
     def from_notebook_node(  # type: ignore[override]  # as nbconvert's own HTMLExporter
         self, nb: Any, resources: dict[str, Any] | None = None, **kwargs: Any
     ) -> tuple[str, dict[str, Any]]:
         """Return the page of a notebook, and nbconvert's resources."""
+        shown = self._outputs.shown = []
         body, resources = super().from_notebook_node(nb, resources, **kwargs)
         style = (_TEMPLATES / "workbench" / "notebook.css").read_text("utf-8")
         page = shell(
             _title(nb, resources),
-            _once(body),
+            summary.banner(shown) + body + live.shared({one.schema for one in shown}),
             label=resources.get("metadata", {}).get("name", ""),
-            policy=_POLICY,
+            scripts=(live.start_script(),) if shown else (),
             style=style,
             theme=self.theme if self.theme in ("light", "dark") else "",
-            verdict=_verdict(body),
+            verdict=summary.of(shown),
+            counts=summary.counts(one.state for one in shown) if len(shown) > 1 else "",
         )
         return page, resources
+
+
+class _Outputs(Preprocessor):
+    """Makes the outputs of a notebook fit for a page, and notes the results among them."""
+
+    shown: list[Shown]
+
+    def preprocess_cell(self, cell: Any, resources: Any, index: int) -> tuple[Any, Any]:
+        if cell.cell_type == "code":
+            cell.outputs = [output for output in cell.outputs if self._keep(output)]
+        return cell, resources
+
+    def _keep(self, output: Any) -> bool:
+        """Clean an output in place; say whether anything of it is left to show."""
+        data = output.get("data")
+        if not data:
+            return True
+        if isinstance(data.get("text/html"), str):
+            data["text/html"] = output_html(data["text/html"], self.shown)
+            if not data["text/html"].strip():  # only script: its other forms say more
+                del data["text/html"]
+        # The text of a widget is how Python would write it, or a bar of progress.
+        left = {form for form in _FORMS if data.get(form)}
+        return bool(left - {"text/plain"}) if _WIDGET in data else bool(left)
 
 
 def _title(nb: Any, resources: dict[str, Any]) -> str:
@@ -96,23 +123,3 @@ def _title(nb: Any, resources: dict[str, Any]) -> str:
     )
     name = resources.get("metadata", {}).get("name", "Notebook")
     return str(nb.metadata.get("title") or next(headings, name)).replace("`", "")
-
-
-def _verdict(body: str) -> Verdict | None:
-    """Return the verdict of the first result in a page: what the index says of it."""
-    found = _VERDICT.search(body)
-    return (found.group(1), html.unescape(found.group(2))) if found else None
-
-
-def _once(body: str) -> str:
-    """Keep the first of each style sheet and module that views repeat."""
-    seen: set[str] = set()
-
-    def keep(found: re.Match[str]) -> str:
-        kind = f"{found.group(0)[:7]}{found.group(1) or found.group(2)}"
-        if kind in seen:
-            return ""
-        seen.add(kind)
-        return found.group(0)
-
-    return _REPEATED.sub(keep, body)

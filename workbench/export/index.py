@@ -10,13 +10,15 @@ import re
 from pathlib import Path
 from urllib.parse import quote
 
+from workbench.core.outputs import writing
+from workbench.core.palette import TONES, tone
 from workbench.display.html import escape
 from workbench.display.page import shell
-from workbench.display.palette import TONES, tone
-from workbench.result import replacing
 
 _TITLE = re.compile(r"<title>(.*?)</title>", re.DOTALL)
-_META = re.compile(r'<meta name="workbench-verdict" data-state="(\w+)" content="([^"]*)">')
+_META = re.compile(
+    r'<meta name="workbench-verdict" data-state="(\w+)"(?: data-counts="([^"]*)")? content="([^"]*)">'
+)
 _HEAD = 16_384  # bytes at the start of a page that hold its title and its verdict
 
 _STYLE = Path(__file__).parent / "templates" / "index.css"
@@ -24,12 +26,21 @@ _STYLE = Path(__file__).parent / "templates" / "index.css"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Entry:
-    """One report: its file, title, verdict (state and sentence), size in bytes, time of writing."""
+    """One report: its file, title, verdict, size in bytes, time of writing.
+
+    Attributes
+    ----------
+    state, verdict
+        State and sentence of its worst result.
+    counts
+        How many results found what, where it holds several.
+    """
 
     file: str
     title: str
     state: str
     verdict: str
+    counts: str
     size: int
     written: datetime.datetime
 
@@ -46,7 +57,8 @@ def read_entry(path: Path) -> Entry:
         file=path.name,
         title=html.unescape(title.group(1)).strip() if title else path.stem,
         state=state if state in TONES else "quiet",
-        verdict=html.unescape(verdict.group(2)) if verdict else "",
+        verdict=html.unescape(verdict.group(3)) if verdict else "",
+        counts=html.unescape(verdict.group(2) or "") if verdict else "",
         size=about.st_size,
         written=datetime.datetime.fromtimestamp(about.st_mtime).astimezone(),
     )
@@ -65,7 +77,7 @@ def write_index(folder: str | os.PathLike[str]) -> Path:
     pages = sorted(path for path in folder.glob("*.html") if path.name != out.name)
     items = "".join(_item(read_entry(path)) for path in pages)
     body = f'<ol class="list">{items}</ol>' if items else '<p class="none">No reports yet.</p>'
-    with replacing(out) as file:
+    with writing(out, "page") as file:
         file.write(
             shell("Reports of the workbench", body, style=_STYLE.read_text("utf-8")).encode()
         )
@@ -75,7 +87,8 @@ def write_index(folder: str | os.PathLike[str]) -> Path:
 def _item(entry: Entry) -> str:
     look = tone(entry.state)
     when = entry.written.strftime("%-d %B %Y, %H:%M")
-    verdict = f"<p>{escape(entry.verdict)}</p>" if entry.verdict else ""
+    counts = f'<p class="counts">{escape(entry.counts)}</p>' if entry.counts else ""
+    verdict = counts + (f"<p>{escape(entry.verdict)}</p>" if entry.verdict else "")
     return (
         f'<li><a href="{escape(quote(entry.file))}">'
         f'<span class="sign" style="background:light-dark({look.light},{look.dark})" '

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import os
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+from workbench.core.outputs import Output, prepared, writing
+from workbench.core.result import Result
+from workbench.core.saving import load
 from workbench.errors import WorkbenchError
-from workbench.result import Result, load, replacing
 
 _ACCEPTED = "Give a notebook (.ipynb), a saved result (.json, from result.save), or a result."
 
 
-def report(case_or_notebook: str | os.PathLike[str] | Result, out: str | os.PathLike[str]) -> Path:
+def report(
+    case_or_notebook: str | os.PathLike[str] | Result,
+    out: str | os.PathLike[str],
+    *,
+    force: bool = False,
+) -> Path:
     """Write one HTML file that holds everything and makes no request.
 
     Parameters
@@ -22,6 +30,8 @@ def report(case_or_notebook: str | os.PathLike[str] | Result, out: str | os.Path
         result saved by `Result.save`; or a result.
     out
         The file to write. It appears whole or not at all.
+    force
+        Whether `out` may replace a file that the workbench did not write; never the source itself.
 
     Returns
     -------
@@ -39,7 +49,7 @@ def report(case_or_notebook: str | os.PathLike[str] | Result, out: str | os.Path
     >>> workbench.report("notebooks/02_keys.ipynb", "keys.html")  # doctest: +SKIP
     """
     if isinstance(case_or_notebook, Result):
-        return case_or_notebook.to_html(out)
+        return _written(case_or_notebook, prepared(out, "page", force=force))
     source = Path(case_or_notebook)
     if source.is_dir():
         raise WorkbenchError(
@@ -49,18 +59,44 @@ def report(case_or_notebook: str | os.PathLike[str] | Result, out: str | os.Path
         raise WorkbenchError(
             f"cannot report on {source}", why="there is no such file", next_step=_ACCEPTED
         )
+    page = prepared(out, "page", examined=(source,), force=force)
     if source.suffix == ".json":
-        return load(source).to_html(out)
+        return _written(load(source), page)
     if source.suffix != ".ipynb":
         raise WorkbenchError(
             f"cannot report on {source}",
             why=f"{source.suffix or 'a file without an extension'} is not a kind it knows",
             next_step=_ACCEPTED,
         )
-    page = notebook_page(executed(source), source)
-    with replacing(out) as file:
-        file.write(page.encode())
-    return Path(out)
+    text = notebook_page(executed(source), source)
+    with writing(page, "page") as file:
+        file.write(text.encode())
+    return page.path
+
+
+def _written(result: Result, page: Output) -> Path:
+    result.to_html(page)
+    return page.path
+
+
+def verdicts(page: str | os.PathLike[str]) -> list[bool | None]:
+    """Return the verdict of each result in a page that `report` wrote."""
+    reader = _Verdicts()
+    reader.feed(Path(page).expanduser().read_text("utf-8", "replace"))
+    return reader.found
+
+
+class _Verdicts(HTMLParser):
+    """Read the verdicts from the tags of a page: a text that only looks like one does not count."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=False)
+        self.found: list[bool | None] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        state = dict(attrs).get("data-wb-verdict")
+        if state is not None:
+            self.found.append({"ok": True, "wrong": False}.get(state.partition(":")[0]))
 
 
 def notebook_page(notebook: Any, source: Path) -> str:
@@ -139,7 +175,7 @@ def _failed(source: Path, notebook: Any, error: Any) -> WorkbenchError:
     return WorkbenchError(
         f"cell {number} of {source}{begins} failed",
         why=f"{error.ename}: {error.evalue}",
-        next_step="Run the notebook in JupyterLab, mend that cell, and write the report again.",
+        next_step="Run the notebook in JupyterLab, repair that cell, and write the report again.",
     )
 
 

@@ -7,23 +7,30 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import os
 import tempfile
 import time
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.core import progress
+from workbench.core.bars import bar as progress_bar
+from workbench.core.outputs import prepared, writing
 from workbench.errors import WorkbenchError, shown
 from workbench.hang.collector import collect as collector
+from workbench.hang.collector.__main__ import own
 from workbench.hang.collector.servers import CollectError
 from workbench.hang.gpu import read_gpus
-from workbench.result import replacing
 
 if TYPE_CHECKING:
     from distributed import Client
 
     from workbench.hang.diagnosis import HangDiagnosis
+
+_MOST_PAUSES = 8  # processes whose pause is reported
 
 
 def attach(
@@ -76,8 +83,14 @@ def attach(
 
             source, notes = collect_hosts(client, plan, Path(folder))
         else:
-            found = _collect(Path(folder) / "case.zip", plan)
+            with (
+                _progress(plan),
+                writing(Path(folder) / "case.zip", "case") as file,
+                collector_errors(),
+            ):
+                found = collector.collect(file, plan)
             source, notes = f"pid {found.root}", []
+            _report_pauses(Path(folder) / "case.zip")
         scene = read_scene(sorted(Path(folder).glob("*.zip")))
     scene = dataclasses.replace(scene, source=source, notes=(*scene.notes, *notes))
     return diagnose(scene)
@@ -92,29 +105,85 @@ def collect(
     native: bool = False,
     log: str | os.PathLike[str] | None = None,
     salt: str | None = None,
+    force: bool = False,
 ) -> Path:
     """Write what `attach` would look at into one zip, for `workbench.open_evidence` elsewhere.
 
     Parameters
     ----------
     out
-        The zip to write; an older one of that name is replaced.
+        The zip to write; an older case of that name is replaced.
     pid, snapshots, interval, native, log
         As for `attach`.
     salt
         A word that the hosts of one job share, such as the job's id, so that a host has the same
         pseudonym in every host's log.
+    force
+        Whether `out` may replace a file that the workbench did not write.
 
     Raises
     ------
     WorkbenchError
         There is no such server, or `out` cannot be written.
     """
+    collect_case(
+        out, pid, snapshots=snapshots, interval=interval, native=native, log=log, salt=salt,
+        force=force,
+    )  # fmt: skip
+    return Path(out)
+
+
+def collect_case(
+    out: str | os.PathLike[str],
+    pid: int | None = None,
+    *,
+    snapshots: int = 2,
+    interval: float = 30.0,
+    native: bool = False,
+    log: str | os.PathLike[str] | None = None,
+    salt: str | None = None,
+    force: bool = False,
+) -> collector.Collected:
+    """Do what `collect` does, and return what was collected, in figures."""
     _check(pid, snapshots, interval)
+    zipped = prepared(out, "case", examined=(log,), force=force)
     plan = _plan(pid, snapshots, interval, native, log)
     plan.salt = salt
-    _collect(out, plan)
-    return Path(out)
+    with _progress(plan), writing(zipped, "case", mode=0o600) as file, collector_errors():
+        found = collector.collect(file, plan)
+    own(os.path.realpath(zipped))
+    return found
+
+
+def is_whole(found: collector.Collected, snapshots: int) -> bool:
+    """Whether a case holds all that was to be collected: each snapshot, and stacks of each process."""
+    complete = found.snapshots >= snapshots and not found.interrupted
+    return complete and found.stacks > 0 and not found.refused
+
+
+def preview(
+    pid: int | None = None,
+    *,
+    native: bool = False,
+    log: str | os.PathLike[str] | None = None,
+    salt: str | None = None,
+) -> str:
+    """Return as text what `collect` would write, without writing anything.
+
+    One snapshot is taken into memory: py-spy pauses each process once.
+
+    Raises
+    ------
+    WorkbenchError
+        There is no such server.
+    """
+    from workbench.hang.collector.preview import preview as text
+
+    _check(pid, 1, 0)
+    plan = _plan(pid, 1, 0.0, native, log)
+    plan.salt = salt
+    with _progress(plan), collector_errors():
+        return text(plan)
 
 
 def _check(pid: object, snapshots: object, interval: object) -> None:
@@ -162,13 +231,8 @@ def _plan(
     )
 
 
-def _collect(out: str | os.PathLike[str], plan: collector.Plan) -> collector.Collected:
-    with _progress(plan), replacing(out) as file, told():
-        return collector.collect(file, plan)
-
-
 @contextlib.contextmanager
-def told() -> Iterator[None]:
+def collector_errors() -> Iterator[None]:
     """Turn the collector's error into the workbench's."""
     try:
         yield
@@ -178,12 +242,10 @@ def told() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _progress(plan: collector.Plan) -> Iterator[None]:
-    """Show on a terminal what is done, and the seconds of waiting as they pass."""
-    from tqdm import tqdm
-
+    """Show what is done, and the seconds of waiting as they pass."""
     waiting = (plan.snapshots - 1) * plan.interval
     form = "{desc} {bar} {n:.0f}/{total:.0f} s"
-    with tqdm(total=waiting, disable=None, leave=False, bar_format=form) as bar:
+    with progress_bar(total=waiting, bar_format=form) as bar:
 
         def wait(seconds: float) -> None:
             until = time.monotonic() + seconds
@@ -197,3 +259,27 @@ def _progress(plan: collector.Plan) -> Iterator[None]:
 
         plan.say, plan.wait = say, wait
         yield
+
+
+def _report_pauses(case: Path) -> None:
+    """Report to who watches how long py-spy held each process."""
+    if not progress.is_watched():
+        return
+    held: dict[str, float] = {}
+    with zipfile.ZipFile(case) as archive:
+        for name in archive.namelist():
+            if not name.endswith("/processes.json"):
+                continue
+            for one in json.loads(archive.read(name))["processes"]:
+                longest = max(
+                    (one[kind].get("seconds") or 0.0 for kind in ("py", "native") if kind in one),
+                    default=0.0,
+                )
+                who = f"{one['role']} {one['pid']}"
+                held[who] = max(held.get(who, 0.0), longest)
+    longest_first = sorted(held.items(), key=lambda item: -item[1])
+    named = [f"{who} {seconds:.2f} s" for who, seconds in longest_first if seconds]
+    more = f" and {len(named) - _MOST_PAUSES} more" if len(named) > _MOST_PAUSES else ""
+    if named:
+        paused = f"Paused for at most: {', '.join(named[:_MOST_PAUSES])}{more}"
+        progress.say("reading the snapshots", paused)

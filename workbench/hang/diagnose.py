@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from workbench.core.finding import Confidence
+from workbench.core.verdict import Verdict
 from workbench.engines.startup import phase_order
-from workbench.hang import evidence, phases, rows, waits
+from workbench.hang import coverage, evidence, phases, rows, waits
 from workbench.hang.diagnosis import HangDiagnosis
 from workbench.hang.experiments import plan
-from workbench.hang.join import look_at
-from workbench.hang.look import Look, RankLook
-from workbench.hang.records import Phase, Scene, WaitClass
-from workbench.hang.rules import Rule, Verdict, apart, rule_for
-from workbench.result import Confidence
+from workbench.hang.join import rank_groups
+from workbench.hang.rank_group import GroupRank, RankGroup
+from workbench.hang.records import WELL, Phase, Scene, WaitClass
+from workbench.hang.rules import Judgement, Rule, apart, rule_for
 
 # Of several groups of ranks (replicas) the worst is the verdict.
 _WORST = ("dead_rank", "crashed", "hung", "stopped", "cannot_tell", "slow", "serving", "idle")
@@ -38,167 +39,189 @@ def diagnose(scene: Scene) -> HangDiagnosis:
     HangDiagnosis
         The verdict of the worst group of ranks (data-parallel replicas do not wait for each other).
     """
-    verdicts = [_judge(look) for look in look_at(scene)]
-    worst = min(verdicts, key=lambda verdict: _WORST.index(verdict.rule.state))
-    look, rule = worst.look, worst.rule
+    asked = question(scene)
+    judgements, groups, worst = asked.judgements, asked.groups, asked.worst
+    group, rule = worst.group, worst.rule
     waiting = _waiting(worst)
-    experiment = plan(_ladder(worst), look, _words(worst, scene))
-    looks = [verdict.look for verdict in verdicts]
-    ranks = tuple(seen for verdict in verdicts for seen in rows.rows_of(verdict))
+    experiment = plan(_ladder(worst), group, _words(worst, scene))
+    verdict = _verdict(asked)
     return HangDiagnosis(
         source=scene.source,
-        state=rule.state,
+        verdict=verdict,
         phase=worst.phase,
-        summary=evidence.summary(look, worst.phase, rule, worst.odd),
-        confidence=worst.confidence,
         experiment=experiment,
         wait_class=_common_wait(worst, waiting),
         rule=rule.code,
         odd_ranks=_numbers(worst.odd),
         waiting_ranks=_numbers(waiting),
-        working_ranks=_numbers(r for r in look.alive if r.moving and r.wait != "IDLE"),
-        missing_ranks=tuple(sorted(n for one in looks for n in one.missing)),
-        not_collected=tuple(sorted(n for one in looks for n in one.not_collected)),
+        working_ranks=_numbers(r for r in group.alive if r.moving and r.wait != "IDLE"),
+        missing_ranks=tuple(sorted(n for one in groups for n in one.missing)),
+        not_collected=tuple(sorted(n for one in groups for n in one.not_collected)),
         engine=scene.engine,
         version=scene.version,
-        ranks=ranks,
-        tree=rows.merged_tree(scene, looks),
-        timeline=look.story.spans,
-        threads=rows.threads_of(scene, looks),
-        findings=evidence.findings(worst, experiment),
-        overturns=evidence.overturning(look, rule, worst.odd),
-        unknowns=evidence.open_questions(look, rule),
-        notes=(*scene.notes, *evidence.notes(scene, verdicts, worst)),
+        ranks=tuple(row for judged in judgements for row in rows.rows_of(judged)),
+        tree=rows.merged_tree(scene, groups),
+        timeline=group.story.spans,
+        threads=rows.threads_of(scene, groups),
+        findings=evidence.findings(worst, experiment, verdict.sentence),
+        notes=(*scene.notes, *evidence.notes(scene, judgements, worst)),
         times=_times(scene),
-        silent_for=_silent(scene, look),
-        log_end=look.story.last_at,
+        silent_for=_silent(scene, group),
+        log_end=group.story.last_at,
     )
 
 
-def _judge(look: Look) -> Verdict:
-    phase = _phase(look)
-    rule = rule_for(look, phase)
-    odd: tuple[RankLook, ...] = ()
+def question(scene: Scene) -> coverage.Question:
+    """Return the scene with what each of its groups of ranks came to."""
+    judgements = tuple(_judge(group) for group in rank_groups(scene))
+    worst = min(judgements, key=lambda judged: _WORST.index(judged.rule.state))
+    return coverage.Question(scene, judgements, worst)
+
+
+def _verdict(asked: coverage.Question) -> Verdict:
+    """Return the verdict; where an all-clear lacks something, its sentence says what."""
+    worst = asked.worst
+    sentence = evidence.summary(worst, asked.groups)
+    found = coverage.covered(asked)
+    if worst.rule.state in WELL and found.ok is not True:
+        lacks = next(found.having("open", essential=True))
+        sentence = (
+            f"cannot tell: {worst.rule.evidence} ({evidence.count_text(asked.groups)}), but not checked: "
+            f"{lacks.name} ({lacks.how})"
+        )
+    return Verdict(
+        state=worst.rule.state,
+        sentence=sentence,
+        confidence=worst.confidence,
+        coverage=found,
+        overturned_by=evidence.overturning(worst.group, worst.rule, worst.odd),
+    )
+
+
+def _judge(group: RankGroup) -> Judgement:
+    phase = _phase(group)
+    rule = rule_for(group, phase)
+    odd: tuple[GroupRank, ...] = ()
     if rule.accuses:
-        odd = apart(look)
+        odd = apart(group)
         if rule.state == "stopped":
-            stopped = tuple(rank for rank in look.alive if rank.stopped)
-            alone = look.expected == 1
-            odd = stopped if len(stopped) < look.expected or alone else ()
-    return Verdict(look, phase, rule, odd, _confidence(look, phase, rule, odd))
+            stopped = tuple(rank for rank in group.alive if rank.stopped)
+            alone = group.expected == 1
+            odd = stopped if len(stopped) < group.expected or alone else ()
+    return Judgement(group, phase, rule, odd, _confidence(group, phase, rule, odd))
 
 
-def _phase(look: Look) -> Phase:
+def _phase(group: RankGroup) -> Phase:
     """Return the phase of the group: where its ranks wait, by their stacks; else by the log."""
-    story = look.story
-    for_others = look.of(*waits.FOR_OTHERS, *waits.ON_DEVICE)
-    for ranks in (for_others, look.alive):
-        told = Counter(rank.phase for rank in ranks if rank.phase not in phases.WEAK)
-        if told:
-            phase = told.most_common(1)[0][0]
-            started = story.ready or story.served or look.port_open or not story.reached
+    story = group.story
+    for_others = group.of(*waits.FOR_OTHERS, *waits.ON_DEVICE)
+    for ranks in (for_others, group.alive):
+        known = Counter(rank.phase for rank in ranks if rank.phase not in phases.WEAK)
+        if known:
+            phase = known.most_common(1)[0][0]
+            started = story.ready or story.served or group.port_open or not story.reached
             return "init_done" if phase == "ready" and not started else phase
     loose = Counter(
-        phases.phase_of(thread.frames, look.version)
-        for dump in look.loose
+        phases.phase_of(thread.frames, group.version)
+        for dump in group.loose
         for thread in dump.threads
     )
-    told = Counter({phase: n for phase, n in loose.items() if phase not in phases.WEAK})
-    if told and not any(rank.seen for rank in look.alive):
-        return told.most_common(1)[0][0]
+    known = Counter({phase: n for phase, n in loose.items() if phase not in phases.WEAK})
+    if known and not any(rank.has_stack for rank in group.alive):
+        return known.most_common(1)[0][0]
     if story.phase != "unknown":
-        return _after_the_pools(look) or story.phase
-    weak = any(rank.phase == "spawn" for rank in look.alive) or look.unnamed
+        return _after_the_pools(group) or story.phase
+    weak = any(rank.phase == "spawn" for rank in group.alive) or group.unnamed
     return "spawn" if weak else "unknown"
 
 
-def _after_the_pools(look: Look) -> Phase | None:
+def _after_the_pools(group: RankGroup) -> Phase | None:
     """Return ``init_done`` where the scheduler's constructor goes on after all that runs on the GPU."""
-    frames = [waits.telling_frame(rank.frames) for rank in look.alive if rank.frames]
+    frames = [waits.telling_frame(rank.frames) for rank in group.alive if rank.frames]
     inside = frames and all(f is not None and f.function.endswith("__init__") for f in frames)
-    order = [step.phase for step in phase_order(look.version) or phase_order("0.5.14") or ()]
-    reached = [order.index(p) for p in look.story.reached.values() if p in order]
+    order = [step.phase for step in phase_order(group.version) or phase_order("0.5.14") or ()]
+    reached = [order.index(p) for p in group.story.reached.values() if p in order]
     past = bool(reached) and min(reached) > order.index("kv_pool")
     return "init_done" if inside and past else None
 
 
-def _confidence(look: Look, phase: Phase, rule: Rule, odd: Sequence[RankLook]) -> Confidence:
+def _confidence(group: RankGroup, phase: Phase, rule: Rule, odd: Sequence[GroupRank]) -> Confidence:
     """Return how sure the verdict is: physical evidence is certain, each weakness takes a step."""
     if rule.state == "cannot_tell":
         return "unknown"
     weaknesses = 0
     if rule.state in ("hung", "idle", "serving"):
-        known = {rank.phase for rank in look.alive} - phases.WEAK or phase not in phases.WEAK
-        weaknesses += not look.twice
-        weaknesses += look.twice and look.interval < 5.0
-        weaknesses += not look.sure and len(look.alive) > 1
-        weaknesses += not look.complete
+        known = {rank.phase for rank in group.alive} - phases.WEAK or phase not in phases.WEAK
+        weaknesses += not group.twice
+        weaknesses += group.twice and group.interval < 5.0
+        weaknesses += not group.sure and len(group.alive) > 1
+        weaknesses += not group.complete
         weaknesses += not known
     if rule.state == "hung":
-        weaknesses += not _by_signal(look)
+        weaknesses += not _by_signal(group)
         weaknesses += (
-            len(look.alive) == 2 and bool(odd) and all(r.wait in waits.ON_DEVICE for r in odd)
+            len(group.alive) == 2 and bool(odd) and all(r.wait in waits.ON_DEVICE for r in odd)
         )
     if rule.code == "RT" and rule.state == "stopped":
-        weaknesses += not _by_signal(look)
+        weaknesses += not _by_signal(group)
     if rule.state in ("idle", "serving"):
-        weaknesses += not (look.story.ready or look.port_open)
-        weaknesses += look.port_open is False or look.mute
-        # An end or an exception from before the looks does not go with a server that is well.
-        fatal = [error for error in look.story.errors if error.fatal and error.zoned]
-        weaknesses += any(not look.later(error) for error in fatal)
+        weaknesses += not (group.story.ready or group.port_open)
+        weaknesses += group.port_open is False or group.mute
+        # An end or an exception from before the snapshots does not fit a healthy server.
+        fatal = [error for error in group.story.errors if error.fatal and error.zoned]
+        weaknesses += any(not group.later(error) for error in fatal)
     if rule.state == "serving":
-        moved = any(rank.same_stack is False for rank in look.alive)
-        weaknesses += not (moved or look.progressed)
+        moved = any(rank.same_stack is False for rank in group.alive)
+        weaknesses += not (moved or group.progressed)
     if rule.state == "slow":
-        weaknesses += 1 + (not any(rank.compilers for rank in look.alive) and not look.complete)
+        weaknesses += 1 + (not any(rank.compilers for rank in group.alive) and not group.complete)
     if rule.state == "dead_rank":
-        weaknesses += not look.dead or not look.sure
+        weaknesses += not group.dead or not group.sure
     if rule.state == "crashed":
-        ended = any(one.state in ("Z", "X") for one in look.helpers)
-        weaknesses += not look.exits and not look.dead and not ended
+        ended = any(one.state in ("Z", "X") for one in group.helpers)
+        weaknesses += not group.exits and not group.dead and not ended
     return _SURE[min(weaknesses, len(_SURE) - 1)]
 
 
-def _by_signal(look: Look) -> bool:
+def _by_signal(group: RankGroup) -> bool:
     """Whether a rank is stopped for good: a tracer, another py-spy among them, may hold it for a moment."""
-    return any(rank.process is not None and rank.process.state == "T" for rank in look.alive)
+    return any(rank.process is not None and rank.process.state == "T" for rank in group.alive)
 
 
-def _waiting(verdict: Verdict) -> tuple[RankLook, ...]:
-    if verdict.rule.state in ("idle", "serving"):
+def _waiting(judged: Judgement) -> tuple[GroupRank, ...]:
+    if judged.rule.state in ("idle", "serving"):
         return ()
-    held = verdict.look.of(*waits.FOR_OTHERS, *waits.ON_DEVICE)
-    return tuple(r for r in held if r not in verdict.odd and not (r.moving and r.wait != "IDLE"))
+    held = judged.group.of(*waits.FOR_OTHERS, *waits.ON_DEVICE)
+    return tuple(r for r in held if r not in judged.odd and not (r.moving and r.wait != "IDLE"))
 
 
-def _common_wait(verdict: Verdict, waiting: Sequence[RankLook]) -> WaitClass:
-    ranks = waiting or [r for r in verdict.look.alive if r not in verdict.odd] or verdict.look.alive
-    told = Counter(rank.wait for rank in ranks if rank.wait != "UNKNOWN")
-    return told.most_common(1)[0][0] if told else "UNKNOWN"
+def _common_wait(judged: Judgement, waiting: Sequence[GroupRank]) -> WaitClass:
+    ranks = waiting or [r for r in judged.group.alive if r not in judged.odd] or judged.group.alive
+    known = Counter(rank.wait for rank in ranks if rank.wait != "UNKNOWN")
+    return known.most_common(1)[0][0] if known else "UNKNOWN"
 
 
-def _numbers(ranks: Iterable[RankLook]) -> tuple[int, ...]:
+def _numbers(ranks: Iterable[GroupRank]) -> tuple[int, ...]:
     return tuple(sorted(rank.number for rank in ranks))
 
 
-def _ladder(verdict: Verdict) -> tuple[str, ...]:
+def _ladder(judged: Judgement) -> tuple[str, ...]:
     """Return the steps of a verdict: what an exception in the log says is read before anything is changed."""
-    rule = verdict.rule
+    rule = judged.rule
     raised = rule.state in ("hung", "dead_rank", "crashed") and rule.code not in ("RT", "RF")
     return ("read_exception", *rule.ladder) if raised else rule.ladder
 
 
-def _words(verdict: Verdict, scene: Scene) -> dict[str, str]:
+def _words(judged: Judgement, scene: Scene) -> dict[str, str]:
     """Return what the experiments' texts name."""
-    look, odd = verdict.look, verdict.odd
+    group, odd = judged.group, judged.odd
     named = {"main_pid": _main_pid(scene), "host": "the host"}
-    about = odd or look.dead
+    about = odd or group.dead
     if about and about[0].host:
         named["host"] = about[0].host
     if odd:
         named["odd"] = evidence.names(odd)
-    stopped = [rank for rank in look.alive if rank.stopped]
+    stopped = [rank for rank in group.alive if rank.stopped]
     if stopped:
         named["odd"] = evidence.names(stopped)
         by_signal = [
@@ -208,22 +231,22 @@ def _words(verdict: Verdict, scene: Scene) -> dict[str, str]:
             named["pids"] = " ".join(by_signal)
         else:
             named["traced"] = str(stopped[0].pid)
-    helpers = [one for one in look.helpers if one.stopped]
+    helpers = [one for one in group.helpers if one.stopped]
     if helpers and not stopped:
         named["odd"] = helpers[0].role
         named["pids"] = " ".join(str(one.pid) for one in helpers)
-    if look.expected > 1 and look.expected % 2 == 0:
-        named["half"] = str(look.expected // 2)
+    if group.expected > 1 and group.expected % 2 == 0:
+        named["half"] = str(group.expected // 2)
     if len(odd) == 1:
-        named |= _permuted(look, odd[0])
-    raised = evidence.raised(look)
+        named |= _permuted(group, odd[0])
+    raised = evidence.raised(group)
     if raised is not None:
         named["exception"] = str(raised.line.number)
         named["raised"] = f"rank {raised.rank}" if raised.rank is not None else "the server"
-    stuck = [name for name in look.environment if name.startswith("SGLANG_TEST_STUCK_")]
+    stuck = [name for name in group.environment if name.startswith("SGLANG_TEST_STUCK_")]
     if stuck:
         named["stuck"] = stuck[0]
-    locked = look.of("LOCK")
+    locked = group.of("LOCK")
     if locked:
         files = " ".join(frame.file for frame in locked[0].frames)
         found = (name for word, name in _CACHES if word in files)
@@ -239,10 +262,10 @@ def _main_pid(scene: Scene) -> str:
     return ""
 
 
-def _permuted(look: Look, odd: RankLook) -> dict[str, str]:
+def _permuted(group: RankGroup, odd: GroupRank) -> dict[str, str]:
     """Return the visible GPUs with the odd rank's changed for its neighbour's."""
-    same_host = [rank for rank in look.alive if rank.host == odd.host]
-    given = look.environment.get("CUDA_VISIBLE_DEVICES", "")
+    same_host = [rank for rank in group.alive if rank.host == odd.host]
+    given = group.environment.get("CUDA_VISIBLE_DEVICES", "")
     devices = given.split(",") if given else [str(i) for i in range(len(same_host))]
     at = same_host.index(odd)
     if len(devices) != len(same_host) or len(devices) < 2:
@@ -256,9 +279,9 @@ def _times(scene: Scene) -> tuple[float, ...]:
     return tuple(sorted({snapshot.at for snapshot in scene.snapshots}))
 
 
-def _silent(scene: Scene, look: Look) -> float | None:
+def _silent(scene: Scene, group: RankGroup) -> float | None:
     """Return how long the log was silent at the last snapshot, where both clocks are of one time zone."""
-    last, end = max(_times(scene), default=None), look.story.last_at
+    last, end = max(_times(scene), default=None), group.story.last_at
     if last is None or end is None:
         return None
     silence = last - end

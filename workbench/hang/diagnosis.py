@@ -4,76 +4,53 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
-from workbench.hang.records import Frame, Phase, State, WaitClass
-from workbench.hang.shown import (
-    RankSeen,
-    Span,
-    ThreadSeen,
-    TreeNode,
-    forest_from_list,
-    forest_to_list,
-)
-from workbench.result import Confidence, Experiment, Finding, Result
+from msgspec import structs
 
-# Nothing is wrong, something is, or it cannot be told (`slow`: it works, and may yet hang).
-_OK: dict[str, bool | None] = {
-    "idle": True,
-    "serving": True,
-    "hung": False,
-    "stopped": False,
-    "crashed": False,
-    "dead_rank": False,
-    "slow": None,
-    "cannot_tell": None,
-}
-_PLAIN = (
-    "source", "engine", "version", "state", "phase", "wait_class", "confidence", "rule", "summary",
-    "silent_for", "log_end",
-)  # fmt: skip
-_NUMBERS = (
-    "odd_ranks",
-    "waiting_ranks",
-    "working_ranks",
-    "missing_ranks",
-    "not_collected",
-    "times",
-)
-_TEXTS = ("overturns", "unknowns", "notes")
+from workbench.core.finding import Confidence, Experiment, Finding
+from workbench.core.result import Result
+from workbench.core.saving import Saved, fields_of
+from workbench.core.verdict import Coverage, Item, Verdict
+from workbench.hang import saved as written
+from workbench.hang.diagnosis_records import RankRow, Span, Standing, ThreadRow, TreeNode
+from workbench.hang.records import FAULTS, WELL, Phase, State, WaitClass
+
+# Ranks that are one of these contradict an all-clear.
+_BAD: frozenset[Standing] = frozenset({"odd", "missing", "stopped", "not_seen", "not_collected"})
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class HangDiagnosis(Result):
-    """What a server does or waits for, which rank stands apart, and the one thing to change next.
+    """What a server does or waits for, which rank is apart, and the one thing to change next.
 
     Ranks are world numbers. With several data-parallel replicas of their own, the ranks of replica 1 follow
     those of replica 0.
 
     Attributes
     ----------
-    state
-        ``hung``, ``slow``, ``idle``, ``serving``, ``stopped``, ``crashed``, ``dead_rank`` or
-        ``cannot_tell``.
+    verdict
+        The answer, with every rank, process, log and clock that it covers. Its ``state`` is ``hung``,
+        ``slow``, ``idle``, ``serving``, ``stopped``, ``crashed``, ``dead_rank`` or ``cannot_tell``.
+        ``ok``: True: idle or serving, and everything that was expected is in the evidence. False: hung,
+        stopped, crashed, or a rank is dead. None: cannot tell (``slow`` works now, and may yet hang).
     phase
         Where in its start-up (or ``ready``) the server is.
     odd_ranks
         Ranks that the others wait for. Empty where the rules forbid an accusation, and where a rank
         is missing: an absent rank outranks an odd one.
     waiting_ranks, working_ranks
-        Ranks that wait for others, and ranks that get on.
+        Ranks that wait for others, and ranks that make progress.
     missing_ranks, not_collected
-        Ranks that are dead or absent where they should have been seen; ranks of hosts that nobody looked at.
+        Ranks that are dead or absent where they should have been; ranks of hosts that were not collected.
     wait_class
         What the waiting ranks wait in (``HOST_COLL``, ``CUDA_SYNC``, …), or what all do.
     rule
         The rule of the classification table that applied (``R6``).
     experiment
         The one change to try next.
-    overturns, unknowns
-        What would overturn the verdict; what cannot be told, the most telling datum first.
     times
         When the snapshots were taken, in seconds since 1970.
     silent_for, log_end
@@ -82,12 +59,11 @@ class HangDiagnosis(Result):
     """
 
     schema: ClassVar[str] = "workbench.hang/1"
+    Saved: ClassVar[type[Saved]] = written.SavedHang
 
     source: str
-    state: State
+    verdict: Verdict
     phase: Phase
-    summary: str
-    confidence: Confidence
     experiment: Experiment
     wait_class: WaitClass = "UNKNOWN"
     rule: str = "R16"
@@ -98,122 +74,127 @@ class HangDiagnosis(Result):
     not_collected: tuple[int, ...] = ()
     engine: str = ""
     version: str = ""
-    ranks: tuple[RankSeen, ...] = ()
+    ranks: tuple[RankRow, ...] = ()
     tree: tuple[TreeNode, ...] = ()
     timeline: tuple[Span, ...] = ()
-    threads: tuple[ThreadSeen, ...] = ()
+    threads: tuple[ThreadRow, ...] = ()
     findings: tuple[Finding, ...] = ()
-    overturns: tuple[str, ...] = ()
-    unknowns: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     times: tuple[float, ...] = ()
     silent_for: float | None = None
     log_end: float | None = None
 
     @property
-    def ok(self) -> bool | None:
-        """True for ``idle`` and ``serving``, None for ``slow`` and ``cannot_tell``, else False.
+    def state(self) -> State:
+        """The state in one word, such as ``hung``, ``slow`` or ``idle``."""
+        return cast(State, self.verdict.state)
 
-        ``slow`` is None: a rank gets on now, and nobody knows whether it will arrive. On the command line
-        that is exit code 3.
-        """
-        return _OK[self.state]
+    @property
+    def confidence(self) -> Confidence:
+        """How sure the verdict is."""
+        return self.verdict.confidence
+
+    @property
+    def overturns(self) -> tuple[str, ...]:
+        """What would overturn the verdict."""
+        return self.verdict.overturned_by
+
+    @property
+    def unknowns(self) -> tuple[str, ...]:
+        """What is open, in words; what the answer depends on comes first."""
+        return self.verdict.missing
 
     @property
     def title(self) -> str:
         """The heading of its page."""
         return f"{self.state.replace('_', ' ')}: {self.source}"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the diagnosis as plain data, with its ``schema``.
-
-        The ``frames`` of a thread are numbers in the table ``frames``: a server has thousands of threads
-        that stand in a few hundred places.
-        """
-        frames: list[Frame] = []
-        threads = _numbered(self.threads, frames)
-        return (
-            {"schema": self.schema, "ok": self.ok}
-            | {name: getattr(self, name) for name in _PLAIN}
-            | {name: list(getattr(self, name)) for name in (*_NUMBERS, *_TEXTS)}
-            | {
-                "experiment": dataclasses.asdict(self.experiment),
-                "ranks": [rank.to_dict() for rank in self.ranks],
-                "tree": forest_to_list(self.tree),
-                "timeline": [dataclasses.asdict(span) for span in self.timeline],
-                "threads": threads,
-                "frames": [dataclasses.asdict(frame) for frame in frames],
-                "findings": [finding.to_dict() for finding in self.findings],
-            }
-        )
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Rebuild the diagnosis from `to_dict`."""
-        if data["state"] not in _OK:
-            raise ValueError(f"no such state: {data['state']!r}")
-        frames = [Frame(**frame) for frame in data["frames"]]
-        fields: dict[str, Any] = {name: data[name] for name in _PLAIN}
-        fields |= {name: tuple(data[name]) for name in (*_NUMBERS, *_TEXTS)}
-        return cls(
-            **fields,
-            experiment=Experiment(**data["experiment"]),
-            ranks=tuple(map(RankSeen.from_dict, data["ranks"])),
-            tree=forest_from_list(data["tree"]),
-            timeline=tuple(Span(**span) for span in data["timeline"]),
-            threads=tuple(
-                ThreadSeen(**item | {"frames": tuple(frames[at] for at in item["frames"])})
-                for item in data["threads"]
-            ),
-            findings=tuple(map(Finding.from_dict, data["findings"])),
-        )
-
-    def to_text(self, width: int | None = None) -> str:
-        """Return the diagnosis as one screen of text."""
-        from workbench.hang.view import text
-
-        return text(self, width)
-
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield one row a rank."""
         for rank in self.ranks:
             frame = rank.frame
             place = f"{frame.function} ({frame.file}:{frame.line})" if frame else ""
-            yield rank.to_dict() | {"frame": place}
+            yield dataclasses.asdict(rank) | {"frame": place}
 
-    def payload(self, limit: int | None = None) -> dict[str, Any]:
-        """Return the data of the interactive view."""
-        from workbench.hang.view import payload
+    def to_speedscope(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
+        """Write the merged stacks as a file for https://www.speedscope.app, a profile a snapshot.
 
-        return payload(self, limit)
-
-    def to_speedscope(self, path: str | os.PathLike[str]) -> Path:
-        """Write the merged stacks as a file for https://www.speedscope.app, a profile a snapshot."""
+        With `force` it may replace a file that the workbench did not write.
+        """
         from workbench.hang.speedscope import write
 
-        return write(self, path)
+        return write(self, path, force=force)
+
+    def saved(self) -> written.SavedHang:
+        """Return the diagnosis as it is written."""
+        threads, frames = written.entries_of(self.threads)
+        return written.SavedHang(
+            **fields_of(self),
+            **{name: getattr(self, name) for name in (*_PLAIN, *_OF_VERDICT)},
+            tree=written.nodes_of(self.tree),
+            threads=threads,
+            frames=frames,
+        )
+
+    @classmethod
+    def restored(cls, saved: written.SavedHang, verdict: Verdict) -> Self:
+        """Rebuild the diagnosis; what repeats the verdict must agree with it."""
+        if saved.verdict is None:
+            verdict = _of_old(saved, verdict)
+        made = cls(
+            **{name: getattr(saved, name) for name in _PLAIN},
+            verdict=verdict,
+            tree=written.forest_of(saved.tree),
+            threads=written.threads_of(saved.threads, saved.frames),
+            findings=saved.findings,
+            notes=saved.notes,
+        )
+        if saved.verdict is not None:
+            for name in _OF_VERDICT:
+                if getattr(made, name) != getattr(saved, name):
+                    raise ValueError(f"`{name}` is not what `verdict` says")
+        return made
+
+    def contradiction(self) -> str:
+        """Return where `ok` contradicts the state, or the lists of ranks and findings."""
+        if self.state in FAULTS:
+            return "" if self.ok is False else f"the state is {self.state}"
+        if self.ok is False:
+            return f"the state is {self.state}"
+        if self.ok is None:
+            return ""
+        if self.state not in WELL:
+            return f"the state is {self.state}"
+        for name in ("odd_ranks", "waiting_ranks", "missing_ranks", "not_collected"):
+            if getattr(self, name):
+                return f"`{name}` is not empty"
+        bad = next((rank for rank in self.ranks if rank.standing in _BAD), None)
+        if bad is not None:
+            return f"{bad.name} is {bad.standing.replace('_', ' ')}"
+        error = next((one for one in self.findings if one.severity == "error"), None)
+        return f"there is an error: {error.title}" if error is not None else ""
 
 
-_OF_A_THREAD = tuple(f.name for f in dataclasses.fields(ThreadSeen) if f.name != "frames")
+_PLAIN = (
+    "source", "engine", "version", "phase", "wait_class", "rule", "silent_for", "log_end", "odd_ranks",
+    "waiting_ranks", "working_ranks", "missing_ranks", "not_collected", "times", "experiment", "ranks",
+    "timeline",
+)  # fmt: skip
+_OF_VERDICT = ("state", "confidence", "overturns", "unknowns")
 
 
-def _numbered(threads: Iterable[ThreadSeen], frames: list[Frame]) -> list[dict[str, Any]]:
-    """Return threads as plain data whose frames are numbers in `frames`, which is filled."""
-    numbers: dict[Frame, int] = {}
-    known: dict[
-        int, int
-    ] = {}  # by identity: most frames are the same objects, and hashing takes its time
-    found = []
-    for thread in threads:
-        row = {name: getattr(thread, name) for name in _OF_A_THREAD}
-        at = []
-        for frame in thread.frames:
-            number = known.get(id(frame))
-            if number is None:
-                number = numbers.setdefault(frame, len(frames))
-                if number == len(frames):
-                    frames.append(frame)
-                known[id(frame)] = number
-            at.append(number)
-        found.append(row | {"frames": at})
-    return found
+def open_question(text: str) -> Item:
+    """Return an open question in words as an item that decides nothing: ``name: what is missing``."""
+    name, colon, how = text.partition(": ")
+    return Item("question", name, "open", how if colon else "not known", essential=False)
+
+
+def _of_old(saved: written.SavedHang, verdict: Verdict) -> Verdict:
+    """Return the verdict of a diagnosis that version 0.1 saved: its own words, without a coverage."""
+    return structs.replace(
+        verdict,
+        state=saved.state,
+        confidence=saved.confidence,
+        coverage=Coverage((*verdict.coverage.items, *map(open_question, saved.unknowns))),
+        overturned_by=saved.overturns,
+    )

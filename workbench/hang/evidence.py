@@ -1,62 +1,60 @@
-"""What speaks for a verdict and against it, and what cannot be told: in words."""
+"""What supports a verdict, what speaks against it, and what stays open: in words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from workbench.core.finding import Experiment, Finding, Severity
 from workbench.errors import shorten
-from workbench.hang import waits, words
+from workbench.hang import waits, wording
 from workbench.hang.join import BUSY_IO
-from workbench.hang.look import Look, RankLook
-from workbench.hang.phases import Said
-from workbench.hang.records import Phase, Scene
-from workbench.hang.rules import Rule, Verdict
-from workbench.result import Experiment, Finding, Severity
+from workbench.hang.phases import MarkedLine
+from workbench.hang.rank_group import GroupRank, RankGroup
+from workbench.hang.records import FAULTS, WELL, Phase, Scene
+from workbench.hang.rules import Judgement, Rule
 
 PHASES: dict[str, str] = {
-    "spawn": "starting its processes", "dist_init": "setting up the process groups",
-    "weights": "loading weights", "load_barrier": "the barrier after loading",
-    "kv_pool": "allocating the KV pool",
-    "draft_embed": "sharing the draft's embedding", "warmup": "warm-up and autotuning",
-    "graph_prefill": "capturing prefill graphs", "graph_decode": "capturing decode graphs",
-    "graph_draft": "capturing draft graphs", "init_done": "the end of the start-up, not yet ready",
-    "ready": "the event loop", "unknown": "an unknown phase",
+    "spawn": "while starting its processes", "dist_init": "while setting up the process groups",
+    "weights": "while loading weights", "load_barrier": "in the barrier after loading",
+    "kv_pool": "while allocating the KV pool",
+    "draft_embed": "while sharing the draft's embedding", "warmup": "in warm-up and autotuning",
+    "graph_prefill": "while capturing prefill graphs", "graph_decode": "while capturing decode graphs",
+    "graph_draft": "while capturing draft graphs", "init_done": "at the end of the start-up, not yet ready",
+    "ready": "in the event loop", "unknown": "in an unknown phase",
 }  # fmt: skip
 MOST = 8
 _TELLING = (
     "heartbeat", "collective_timeout", "load_barrier", "rank_died", "child_crashed", "out_of_memory", "xid",
     "nccl_error", "gloo_error", "cuda_error", "capture_failed", "warmup_failed", "exception", "fatal",
 )  # fmt: skip
-# States in which nothing is wrong with the ranks.
-WELL = ("idle", "serving")
 _SEVERITY: dict[str, Severity] = {
     "slow": "warning", "cannot_tell": "warning", "idle": "note", "serving": "note"
 }  # fmt: skip
 
 
-def name_of(rank: RankLook) -> str:
+def name_of(rank: GroupRank) -> str:
     """Return a rank's name as its title has it; its number where several would be called alike."""
     return str(rank.rank)
 
 
-def names(ranks: Iterable[RankLook]) -> str:
+def names(ranks: Iterable[GroupRank]) -> str:
     """Return the names of ranks in one short text: ``TP0-6``."""
     ranks = list(ranks)
     texts = [name_of(rank) for rank in ranks]
     heads = {text.rstrip("0123456789") for text in texts}
     if len(heads) == 1 and all(text[-1:].isdigit() for text in texts):
         head = heads.pop()
-        return head + words.spans(int(text[len(head) :]) for text in texts)
+        return head + wording.spans(int(text[len(head) :]) for text in texts)
     if len(texts) > 3:
-        return f"ranks {words.spans(rank.number for rank in ranks)}"
+        return f"ranks {wording.spans(rank.number for rank in ranks)}"
     return shorten(", ".join(texts), 80)
 
 
-def standing_in(rank: RankLook) -> str:
-    """Return what one rank stands in: its telling frame, or why there is none."""
+def place_of(rank: GroupRank) -> str:
+    """Return where one rank is: its telling frame, or why there is none."""
     frame = waits.telling_frame(rank.frames)
     if frame is not None:
-        return words.frame_text(frame)
+        return wording.frame_text(frame)
     if rank.stopped:
         return "no stack, state T"
     if rank.dump is not None and rank.dump.refusal:
@@ -64,79 +62,95 @@ def standing_in(rank: RankLook) -> str:
     return "no stack"
 
 
-def summary(look: Look, phase: Phase, rule: Rule, odd: Sequence[RankLook]) -> str:
-    """Return the verdict in one line."""
-    where = f"in {PHASES[phase]}" if phase != "unknown" else "in an unknown phase"
-    count = f"{len(look.alive)} of {look.expected} ranks seen"
+def count_text(groups: Sequence[RankGroup]) -> str:
+    """Return how many ranks of all groups are alive, of how many that there should be."""
+    alive = sum(len(group.alive) for group in groups)
+    expected = sum(group.expected for group in groups)
+    if all(group.sure for group in groups) or expected == 1:
+        return f"{alive} of {words_of(expected, 'rank')}"
+    return f"{words_of(alive, 'rank')}; the launch's size is not known"
+
+
+def summary(judged: Judgement, groups: Sequence[RankGroup]) -> str:
+    """Return the verdict in one line; `groups` are all groups of ranks, not only the judged one."""
+    group, rule, odd = judged.group, judged.rule, judged.odd
+    where = PHASES[judged.phase]
+    count = count_text(groups)
     state = rule.state.replace("_", " ")
     if rule.code == "RH":
-        return f"{state}: {'; '.join(map(str, look.helpers[:3]))}, and its ranks live ({count})"
-    if rule.state == "dead_rank":
         return (
-            f"dead rank {where}: {_gone(look)}; {words.spans(r.number for r in look.alive)} alive"
+            f"{state}: {'; '.join(map(str, group.helpers[:3]))}, and its ranks are alive ({count})"
         )
+    if rule.state == "dead_rank":
+        return f"dead rank {where}: {_gone(group)}; {names(group.alive)} {_is(group.alive)} alive"
     if rule.state == "crashed":
-        first = raised(look)
+        first = raised(group)
         whose = f"{first.line.rank or 'the server'} raised" if first is not None else ""
-        said = f"{whose} {first.ended}" if first is not None and first.ended else rule.evidence
-        return f"crashed {where}: {shorten(said, 160)}"
+        texts = f"{whose} {first.ended}" if first is not None and first.ended else rule.evidence
+        return f"crashed {where}: {shorten(texts, 160)}"
     if rule.state in ("idle", "serving"):
-        return f"{state}: {rule.evidence} ({count})"
+        return f"healthy and {state}: {rule.evidence} ({count})"
     if rule.state == "slow":
-        working = [rank for rank in look.alive if rank.moving and rank.wait != "IDLE"]
-        who = f"{names(working)} gets on" if working else rule.evidence
+        working = [rank for rank in group.alive if rank.moving and rank.wait != "IDLE"]
+        who = f"{names(working)} makes progress" if working else rule.evidence
         return f"slow, not hung, {where}: {who}"
     if rule.state == "cannot_tell":
-        before = "; it had been ready" if look.over and look.story.ready else ""
-        return f"cannot tell: {where}; {rule.evidence}{before}"
+        before = "; it had been ready" if group.over and group.story.ready else ""
+        return f"cannot tell: {rule.evidence} ({where}{before})"
     if odd:
-        others = [rank for rank in look.alive if rank not in odd and rank.seen]
-        unseen = [rank for rank in look.alive if rank not in odd and not rank.seen]
-        theirs = f"; {names(others)} wait{'s' if len(others) == 1 else ''}" if others else ""
-        theirs += f"; {names(unseen)} not seen" if unseen else ""
-        stopped = " (stopped, state T)" if all(rank.stopped for rank in odd) else ""
-        stand = "stands" if len(odd) == 1 else "stand"
-        return f"{state} {where}: {names(odd)} {stand} apart{stopped}{theirs}"
-    return f"{state} {where}: {rule.evidence}; no rank stands apart"
+        others = [rank for rank in group.alive if rank not in odd and rank.has_stack]
+        unseen = [rank for rank in group.alive if rank not in odd and not rank.has_stack]
+        them = "it" if len(odd) == 1 else "them"
+        waits_too = others and state == "hung"
+        theirs = f"; {names(others)} {_is(others)} waiting for {them}" if waits_too else ""
+        theirs += f"; {names(unseen)}: no stack" if unseen else ""
+        stopped = all(rank.stopped for rank in odd)
+        how = "stopped (state T)" if stopped else "apart from the others"
+        return f"{state} {where}: {names(odd)} {_is(odd)} {how}{theirs}"
+    return f"{state} {where}: {rule.evidence}; there is no odd rank"
 
 
-def _gone(look: Look) -> str:
-    told = [f"{name_of(rank)} {rank.gone}" for rank in look.dead[:3]]
-    if look.absent:
-        plural = "ranks" if len(look.absent) > 1 else "rank"
-        told.append(f"{plural} {words.spans(look.absent)} not there")
-    return ", ".join(told)
+def _is(ranks: Sequence[GroupRank]) -> str:
+    return "is" if len(ranks) == 1 else "are"
 
 
-def speaking_for(look: Look, phase: Phase, rule: Rule) -> tuple[str, ...]:
-    """Return what speaks for the verdict, the most telling first."""
-    said = [rule.evidence]
-    if look.missing:
-        said.append(_gone(look))
-    said += [str(one) for one in look.helpers]
-    said += _standing(look)
-    said += _devices(look)
-    if look.behind:
-        said.append(
-            f"NCCL's own counts (RAS): ranks {words.spans(look.behind)} launched fewer collectives"
+def _gone(group: RankGroup) -> str:
+    parts = [f"{name_of(rank)} {rank.gone}" for rank in group.dead[:3]]
+    if group.absent:
+        plural = "ranks" if len(group.absent) > 1 else "rank"
+        parts.append(f"{plural} {wording.spans(group.absent)} missing")
+    return ", ".join(parts)
+
+
+def speaking_for(group: RankGroup, phase: Phase, rule: Rule) -> tuple[str, ...]:
+    """Return what supports the verdict, the most telling first."""
+    texts = [rule.evidence]
+    if group.missing:
+        texts.append(_gone(group))
+    texts += [str(one) for one in group.helpers]
+    texts += _standing(group)
+    texts += _devices(group)
+    if group.behind:
+        texts.append(
+            f"NCCL's own counts (RAS): ranks {wording.spans(group.behind)} launched fewer collectives"
         )
-    said += _log(look, phase, rule)
-    if look.port_open is not None and (look.port_open or rule.state not in WELL):
-        said.append("the port answers" if look.port_open else "the port is closed")
-    if not any(rank.compilers for rank in look.alive) and rule.state == "hung":
-        said.append("no compiler runs below any rank")
-    return tuple(shorten(text, 300) for text in said)
+    texts += _log(group, phase, rule)
+    if group.port_open is not None and (group.port_open or rule.state not in WELL):
+        texts.append("the port answers" if group.port_open else "the port is closed")
+    if not any(rank.compilers for rank in group.alive) and rule.state == "hung":
+        texts.append("there is no compiler below any rank")
+    return tuple(shorten(text, 300) for text in texts)
 
 
-def _standing(look: Look) -> list[str]:
-    groups: dict[tuple[str, str], list[RankLook]] = {}
-    for rank in look.alive:
-        groups.setdefault((standing_in(rank), rank.wait), []).append(rank)
-    said = []
+def _standing(group: RankGroup) -> list[str]:
+    groups: dict[tuple[str, str], list[GroupRank]] = {}
+    for rank in group.alive:
+        groups.setdefault((place_of(rank), rank.wait), []).append(rank)
+    texts = []
     for (frame, wait), ranks in sorted(groups.items(), key=lambda item: len(item[1]))[:MOST]:
         life = []
-        if look.snapshots > 1 and all(rank.same_stack for rank in ranks):
-            life.append(f"the same in two snapshots, {words.duration(look.interval)} apart")
+        if group.snapshots > 1 and all(rank.same_stack for rank in ranks):
+            life.append(f"the same in two snapshots, {wording.duration(group.interval)} apart")
         elif any(rank.same_stack is False for rank in ranks):
             life.append("the stack differs between the snapshots")
         used = [rank.cpu for rank in ranks if rank.cpu is not None]
@@ -147,15 +161,15 @@ def _standing(look: Look) -> list[str]:
         if compilers:
             life.append(f"runs {', '.join(compilers[:3])}")
         state = "state T, " if all(rank.stopped for rank in ranks) else ""
-        said.append(
+        texts.append(
             f"{names(ranks)}: {state}{wait} in {frame}{'; ' if life else ''}{', '.join(life)}"
         )
-    return said
+    return texts
 
 
-def _devices(look: Look) -> list[str]:
-    gpus = [rank.gpu for rank in look.alive if rank.gpu is not None] or list(look.gpus)
-    said = []
+def _devices(group: RankGroup) -> list[str]:
+    gpus = [rank.gpu for rank in group.alive if rank.gpu is not None] or list(group.gpus)
+    texts = []
     for label, unit, values in (
         ("utilisation", "%", [gpu.utilisation for gpu in gpus]),
         ("memory", "MiB", [gpu.memory_used_mib for gpu in gpus]),
@@ -165,8 +179,8 @@ def _devices(look: Look) -> list[str]:
         if known:
             low, high = min(known), max(known)
             between = f"{low:.0f}" if round(low) == round(high) else f"{low:.0f}–{high:.0f}"
-            said.append(f"{label} {between} {unit}")
-    return [f"{words_of(len(gpus), 'GPU')}: {', '.join(said)}"] if said else []
+            texts.append(f"{label} {between} {unit}")
+    return [f"{words_of(len(gpus), 'GPU')}: {', '.join(texts)}"] if texts else []
 
 
 def words_of(count: int, noun: str) -> str:
@@ -174,263 +188,258 @@ def words_of(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def _log(look: Look, phase: Phase, rule: Rule) -> list[str]:
-    story = look.story
-    said = []
+def _log(group: RankGroup, phase: Phase, rule: Rule) -> list[str]:
+    story = group.story
+    texts = []
     if story.after and phase != "ready":
         by_line: dict[str, list[int]] = {}
         for rank, text in story.after.items():
             by_line.setdefault(text, []).append(rank)
-        told = [
-            f"{text!r} (ranks {words.spans(ranks)})" for text, ranks in list(by_line.items())[:3]
+        parts = [
+            f"{text!r} (ranks {wording.spans(ranks)})" for text, ranks in list(by_line.items())[:3]
         ]
-        said.append(f"last start-up line of each rank in the log: {'; '.join(told)}")
-    if story.ready and not _contradicted(look, phase):
-        said.append("the log says that the server was ready")
-    if look.progressed:
-        said.append("the log has a batch from between the looks, or later")
+        texts.append(f"last start-up line of each rank in the log: {'; '.join(parts)}")
+    if story.ready and not _contradicted(group, phase):
+        texts.append("the log says that the server was ready")
+    if group.progressed:
+        texts.append("the log has a batch from between the snapshots, or later")
     if rule.state not in WELL:
-        said += [_quoted(error) for error in _errors(look) if not look.later(error)]
-    return said[:MOST]
+        texts += [_quoted(error) for error in _errors(group) if not group.later(error)]
+    return texts[:MOST]
 
 
-def _contradicted(look: Look, phase: Phase) -> bool:
-    """Whether the log says ready while stacks stand in the start-up."""
+def _contradicted(group: RankGroup, phase: Phase) -> bool:
+    """Whether the log says ready while stacks are in the start-up."""
     starting = phase not in ("ready", "init_done", "unknown")
-    return look.story.ready and starting and any(rank.seen for rank in look.alive)
+    return group.story.ready and starting and any(rank.has_stack for rank in group.alive)
 
 
-def _errors(look: Look) -> list[Said]:
-    """Return the first error line of each kind, apart for those from after the last look."""
-    found: dict[tuple[str, bool], Said] = {}
-    for error in look.story.errors:
+def _errors(group: RankGroup) -> list[MarkedLine]:
+    """Return the first error line of each kind, apart for those from after the last snapshot."""
+    found: dict[tuple[str, bool], MarkedLine] = {}
+    for error in group.story.errors:
         if error.event.code in _TELLING:
-            found.setdefault((error.event.code, look.later(error)), error)
+            found.setdefault((error.event.code, group.later(error)), error)
     return list(found.values())
 
 
-def raised(look: Look) -> Said | None:
-    """Return the first exception in the log that was raised before the last look."""
-    return next((one for one in look.story.said("exception") if not look.later(one)), None)
+def raised(group: RankGroup) -> MarkedLine | None:
+    """Return the first exception in the log that was raised before the last snapshot."""
+    return next((one for one in group.story.errors_of("exception") if not group.later(one)), None)
 
 
-def _quoted(error: Said) -> str:
+def _quoted(error: MarkedLine) -> str:
     ended = f" … {shorten(error.ended, 120)}" if error.ended else ""
     return f"log line {error.line.number}: {shorten(error.line.text, 160)}{ended}"
 
 
 def speaking_against(
-    look: Look, phase: Phase, rule: Rule, odd: Sequence[RankLook]
+    group: RankGroup, phase: Phase, rule: Rule, odd: Sequence[GroupRank]
 ) -> tuple[str, ...]:
     """Return what speaks against the verdict, or weakens it."""
-    said = []
+    texts = []
     if rule.state in WELL:
-        said += [_quoted(error) for error in _errors(look) if not look.later(error)][:MOST]
-        if look.port_open is False:
-            said.append("the port is closed: whoever asks gets no answer, whatever the ranks do")
-    if rule.state in WELL and look.mute:
-        said.append(
-            "no detokenizer was seen beside the server's main process: nobody sends answers"
+        texts += [_quoted(error) for error in _errors(group) if not group.later(error)][:MOST]
+        if group.port_open is False:
+            texts.append(
+                "the port is closed: requests get no answer, even if the ranks are healthy"
+            )
+    if rule.state in WELL and group.mute:
+        texts.append(
+            "there is no detokenizer next to the server's main process: nothing sends answers"
         )
-    if _contradicted(look, phase):
-        said.append(
-            "the log says ready, and the stacks stand in the start-up: it may be of another run"
+    if _contradicted(group, phase):
+        texts.append(
+            "the log says ready, but the stacks are in the start-up: it may be of another run"
         )
-    if rule.state == "hung" and look.interval < 5.0:
-        said.append(f"the snapshots are only {words.duration(look.interval)} apart")
-    if not look.sure and len(look.alive) > 1:
-        said.append(
-            f"how many ranks there should be is not known: {look.expected} are told by their titles"
+    if rule.state == "hung" and group.interval < 5.0:
+        texts.append(f"the snapshots are only {wording.duration(group.interval)} apart")
+    if not group.sure and len(group.alive) > 1:
+        texts.append(
+            f"how many ranks there should be is not known: the titles have {group.expected}"
         )
-    spinning = [rank for rank in look.alive if rank.moving is False and (rank.cpu or 0.0) > 0.1]
+    spinning = [rank for rank in group.alive if rank.moving is False and (rank.cpu or 0.0) > 0.1]
     if rule.state == "hung" and spinning:
-        said.append(
+        texts.append(
             f"{names(spinning)} uses CPU time: it spins in its wait, or works where no stack shows it"
         )
-    working = [rank for rank in look.alive if rank.moving and rank.wait != "IDLE"]
+    working = [rank for rank in group.alive if rank.moving and rank.wait != "IDLE"]
     if rule.state == "slow" and working and all(_only_cpu(rank) for rank in working):
-        said.append(
-            f"{names(working)}: only CPU time moves, at one place in both looks: other threads may burn it"
+        texts.append(
+            f"{names(working)}: only CPU time moves, the stack is the same in both snapshots: other threads "
+            "may use it"
         )
-    if odd and len(look.alive) == 2 and not odd[0].stopped:
-        said.append(
+    if odd and len(group.alive) == 2 and not odd[0].stopped:
+        texts.append(
             "with two ranks there is no majority: the one behind in program order is the suspect"
         )
-    return tuple(said)
+    return tuple(texts)
 
 
-def _only_cpu(rank: RankLook) -> bool:
-    """Whether nothing but CPU time says that a rank gets on."""
+def _only_cpu(rank: GroupRank) -> bool:
+    """Whether nothing but CPU time shows progress of a rank."""
     return bool(rank.same_stack) and not rank.compilers and (rank.io or 0.0) < BUSY_IO
 
 
-def overturning(look: Look, rule: Rule, odd: Sequence[RankLook]) -> tuple[str, ...]:
+def overturning(group: RankGroup, rule: Rule, odd: Sequence[GroupRank]) -> tuple[str, ...]:
     """Return what would overturn the verdict."""
     if rule.state == "hung":
-        said = ["a third snapshot in which a stack, CPU time or I/O moves"]
+        texts = ["a third snapshot in which a stack, CPU time or I/O moves"]
         if odd:
-            said.append(f"a stack of {names(odd)} inside the collective in which the others wait")
-        return tuple(said)
+            texts.append(f"a stack of {names(odd)} inside the collective in which the others wait")
+        return tuple(texts)
     if rule.state == "slow":
-        return ("a later snapshot in which the working rank stands where it stands now",)
+        return ("a later snapshot in which the working rank is still at the same place",)
     if rule.state == "idle":
         return ("a request that is accepted and never answered",)
-    if rule.state == "dead_rank" and look.absent:
+    if rule.state == "dead_rank" and group.absent:
         return (
-            f"a process of rank {words.spans(look.absent)} that lives where it was not looked for",
+            f"a live process of rank {wording.spans(group.absent)} on a host that was not read",
         )
     return ()
 
 
-def open_questions(look: Look, rule: Rule) -> tuple[str, ...]:
-    """Return what cannot be told, the most telling datum first."""
-    said = [rule.unknown] if rule.unknown else []
-    said += _bracketed(look, rule)
-    unseen = [rank for rank in look.alive if not rank.seen]
-    if unseen:
-        said.append(f"what {names(unseen)} does: {standing_in(unseen[0])}")
-    if look.not_collected:
-        said.append(f"ranks {words.spans(look.not_collected)}: their hosts were not collected")
-    if look.unnamed:
-        said.append(
-            f"{words_of(look.unnamed, 'scheduler')} without a title: no rank is called missing for that"
-        )
+def open_questions(group: RankGroup, rule: Rule) -> tuple[str, ...]:
+    """Return what a verdict leaves open, the most telling first: ``name: what is missing``."""
+    texts = [rule.unknown] if rule.unknown and rule.state in FAULTS else []
+    texts += _bracketed(group, rule)
     if rule.state == "hung":
-        said.append(
-            "whether NCCL or the network below it is at fault: two frozen looks do not exclude it"
+        texts.append(
+            "whether NCCL or the network below it is at fault: two equal snapshots do not exclude it"
         )
-    if not look.gpus and not any(rank.gpu for rank in look.alive):
-        said.append("what the GPUs do: no reading")
-    return tuple(shorten(text, 300) for text in said)
+    return tuple(shorten(text, 300) for text in texts)
 
 
-def _bracketed(look: Look, rule: Rule) -> list[str]:
-    """Return how far a phase is known that only the log tells, and what does not follow from it."""
+def _bracketed(group: RankGroup, rule: Rule) -> list[str]:
+    """Return how far a phase is known that only the log shows, and what does not follow from it."""
     if (
-        look.story.ready
-        or any(rank.seen for rank in look.alive)
-        or look.loose
-        or not look.story.after
+        group.story.ready
+        or any(rank.has_stack for rank in group.alive)
+        or group.loose
+        or not group.story.after
     ):
         return []
-    last = sorted(set(look.story.after.values()))
-    said = [
-        f"more of the phase than that it lies between {' / '.join(map(repr, last[:3]))} and the next line "
-        "that SGLang would have written: what runs in between writes nothing"
+    last = sorted(set(group.story.after.values()))
+    texts = [
+        f"the exact phase: it is between {' / '.join(map(repr, last[:3]))} and the next line that SGLang "
+        "would write, and what runs in between writes no line"
     ]
-    captured = any(span.phase.startswith("graph_") for span in look.story.spans)
-    if not captured and look.arguments.get("cuda-graph-backend-decode") != "disabled":
-        said.append(
-            "whether CUDA graphs are involved: the log has no line of a capture, so nothing says so"
-        )
-    if any(gpu.utilisation == 0.0 for gpu in look.gpus) and rule.state in (
+    captured = any(span.phase.startswith("graph_") for span in group.story.spans)
+    if not captured and group.arguments.get("cuda-graph-backend-decode") != "disabled":
+        texts.append("whether CUDA graphs are involved: the log has no line of a capture")
+    if any(gpu.utilisation == 0.0 for gpu in group.gpus) and rule.state in (
         "crashed",
         "cannot_tell",
         "hung",
     ):
-        said.append("which side failed: full memory at 0 % says that the weights are there and that all wait "
-                    "on the host, not for whom")  # fmt: skip
-    return said
+        texts.append(
+            "which side failed: full memory at 0 % shows that the weights are loaded and that all ranks wait "
+            "on the host, not for which rank"
+        )
+    return texts
 
 
-def findings(verdict: Verdict, experiment: Experiment) -> tuple[Finding, ...]:
+def findings(judged: Judgement, experiment: Experiment, sentence: str) -> tuple[Finding, ...]:
     """Return the verdict as a finding, and what else was found."""
-    look, rule = verdict.look, verdict.rule
+    group, rule = judged.group, judged.rule
     first = Finding(
         code=f"hang-{rule.code.lower()}",
         severity=_SEVERITY.get(rule.state, "error"),
-        title=summary(look, verdict.phase, rule, verdict.odd),
+        title=sentence,
         detail=rule.cause,
-        evidence_for=speaking_for(look, verdict.phase, rule),
-        evidence_against=speaking_against(look, verdict.phase, rule, verdict.odd),
-        confidence=verdict.confidence,
+        evidence_for=speaking_for(group, judged.phase, rule),
+        evidence_against=speaking_against(group, judged.phase, rule, judged.odd),
+        confidence=judged.confidence,
         next_step=experiment.change,
         experiment=experiment,
     )
-    return (first, *_further(verdict))
+    return (first, *_further(judged))
 
 
-def _further(verdict: Verdict) -> list[Finding]:
-    look, rule = verdict.look, verdict.rule
+def _further(judged: Judgement) -> list[Finding]:
+    group, rule = judged.group, judged.rule
     found: list[Finding] = []
 
     def note(code: str, title: str, detail: str) -> None:
         found.append(Finding(code, "note", title, detail, confidence="likely"))
 
-    if look.alive and look.story.said("heartbeat"):
+    if group.alive and group.story.errors_of("heartbeat"):
         note(
             "later-aborted",
             "the log ends with NCCL's heartbeat abort",
-            "It ends a hang; it is no cause.",
+            "The abort is the end of a hang, not its cause.",
         )
-    if look.alive and not look.complete and not verdict.odd and rule.state == "hung":
+    if group.alive and not group.complete and not judged.odd and rule.state == "hung":
         note(
             "nobody-accused",
-            "no rank is accused",
-            "A stack of the group was not seen, and the rank all wait for may be that one.",
+            "a culprit is not named",
+            "The stack of a rank is missing, and the others may be waiting for that rank.",
         )
-    alike = len({(rank.wait, rank.place) for rank in look.alive}) == 1
-    if rule.state == "hung" and look.complete and not verdict.odd and len(look.alive) > 1:
-        places = "; ".join(f"{name_of(r)} in {standing_in(r)}" for r in look.alive[:4])
+    alike = len({(rank.wait, rank.place) for rank in group.alive}) == 1
+    if rule.state == "hung" and group.complete and not judged.odd and len(group.alive) > 1:
+        places = "; ".join(f"{name_of(r)} in {place_of(r)}" for r in group.alive[:4])
         if alike:
             note(
-                "all-alike", "all ranks stand in the same place", "Nobody is at fault by his stack."
+                "all-alike",
+                "all ranks are at the same place",
+                "Their stacks do not point at one rank.",
             )
         else:
             note(
                 "no-culprit",
-                "the ranks stand in different places, and none is behind by the rules",
+                "the ranks are at different places, and by the rules none of them is behind",
                 places,
             )
-    counts = look.story.addresses
+    counts = group.story.addresses
     if len(set(counts.values())) > 1:
-        told = ", ".join(f"rank {rank}: {n}" for rank, n in counts.items())
-        note("addresses-differ", "the ranks registered different numbers of graph addresses", told)
-    if look.behind:
-        title = f"by NCCL's own counts ranks {words.spans(look.behind)} launched fewer collectives"
+        parts = ", ".join(f"rank {rank}: {n}" for rank, n in counts.items())
+        note("addresses-differ", "the ranks registered different numbers of graph addresses", parts)
+    if group.behind:
+        title = (
+            f"by NCCL's own counts ranks {wording.spans(group.behind)} launched fewer collectives"
+        )
         note("ras-behind", title, "NCCL RAS sees its own communicators, not gloo's.")
     return found
 
 
-def notes(scene: Scene, verdicts: Sequence[Verdict], worst: Verdict) -> list[str]:
+def notes(scene: Scene, judgements: Sequence[Judgement], worst: Judgement) -> list[str]:
     """Return what has to be known to read the verdict."""
-    said = []
-    if len(verdicts) > 1:
-        others = [v for v in verdicts if v is not worst]
-        told = ", ".join(
-            f"ranks {words.spans(_span(v))} {v.rule.state.replace('_', ' ')}" for v in others
+    texts = []
+    if len(judgements) > 1:
+        others = [v for v in judgements if v is not worst]
+        parts = ", ".join(
+            f"ranks {wording.spans(_span(v))} {v.rule.state.replace('_', ' ')}" for v in others
         )
-        said.append(f"the verdict is on ranks {words.spans(_span(worst))}; {told}")
-    if not worst.look.sure and worst.look.alive:
-        said.append(
-            f"the size of the group is not known; {worst.look.expected} is taken from the titles"
-        )
-    for rank in worst.look.alive:
-        if worst.look.snapshots > rank.looks and rank.looks == 1 and not rank.gone:
-            said.append(
-                f"{name_of(rank)} (pid {rank.pid}) is not known to be the process of the snapshot before"
+        texts.append(f"the verdict is on ranks {wording.spans(_span(worst))}; {parts}")
+    for rank in worst.group.alive:
+        if worst.group.snapshots > rank.snapshots and rank.snapshots == 1 and not rank.gone:
+            texts.append(
+                f"{name_of(rank)} (pid {rank.pid}) is not known to be the same process as in the earlier "
+                "snapshot"
             )
-    look = worst.look
-    said += [
+    group = worst.group
+    texts += [
         shorten(
-            f"after the last look{'' if error.zoned else ' (if its clock is UTC)'} the log tells: "
+            f"after the last snapshot{'' if error.zoned else ' (if its clock is UTC)'} the log reports: "
             + _quoted(error),
             300,
         )
-        for error in _errors(look)
-        if look.alive and look.later(error)
+        for error in _errors(group)
+        if group.alive and group.later(error)
     ][:MOST]
-    ended = [r.number for r in look.alive if r.number in look.exits or -(r.pid or 0) in look.exits]
+    ended = [
+        r.number for r in group.alive if r.number in group.exits or -(r.pid or 0) in group.exits
+    ]
     if ended:
-        said.append(
-            f"the log tells that ranks {words.spans(ended)} ended, which lived at the last look: it was "
-            "later, or another run"
+        texts.append(
+            f"the log reports that ranks {wording.spans(ended)} ended, and they are alive in the last "
+            "snapshot: they ended later, or the log is of another run"
         )
     skew = {host: value for host, value in scene.clock_skew.items() if abs(value) >= 1.0}
-    said += [f"the clock of {host} is off by {value:+.0f} s" for host, value in skew.items()]
-    return said
+    texts += [f"the clock of {host} is off by {value:+.0f} s" for host, value in skew.items()]
+    return texts
 
 
-def _span(verdict: Verdict) -> list[int]:
-    look = verdict.look
-    return [*(rank.number for rank in look.ranks), *look.absent, *look.not_collected]
+def _span(judged: Judgement) -> list[int]:
+    group = judged.group
+    return [*(rank.number for rank in group.ranks), *group.absent, *group.not_collected]

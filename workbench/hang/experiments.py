@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 
+from workbench.core.finding import Experiment
 from workbench.engines import flags
-from workbench.hang.look import Look
-from workbench.result import Experiment
+from workbench.hang.rank_group import RankGroup
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ STEPS: Mapping[str, Step] = {
         sets=("soft-watchdog-timeout", "*"),
         right="120 s after the last progress the log holds the stacks of every rank: the rank that is not "
         "in the others' frame is the one to look at",
-        wrong="no dump comes and the start goes through: the hang comes and goes. " + _LONG,
+        wrong="there is no dump and the start goes through: the hang comes and goes. " + _LONG,
     ),
     "decode_graphs_off": Step(
         spellings=("--cuda-graph-backend-decode=disabled", "--disable-cuda-graph"),
@@ -69,34 +69,34 @@ STEPS: Mapping[str, Step] = {
         sets=("disable-custom-all-reduce", "true"),
         right="the server starts: the custom all-reduce (its registration of graph buffers, or P2P) is "
         "involved. " + _LONG,
-        wrong="it hangs in the same place: NCCL itself, or one rank's own work, is to be looked at",
+        wrong="it hangs in the same place: look at NCCL itself, or at one rank's own work",
         cost="one start; all-reduce of small batches is slower",
     ),
     "autotune_off": Step(
         spellings=("--disable-flashinfer-autotune",),
         sets=("disable-flashinfer-autotune", "true"),
         right="the server starts: the ranks had not tuned the same tactics (caches that differ). " + _LONG,
-        wrong="it hangs in the next collective: the autotuner was only where it showed",
+        wrong="it hangs in the next collective: the autotuner is only where it became visible",
         cost="one start; some kernels are slower",
     ),
     "symm_mem_off": Step(
         without="--enable-symm-mem",
         sets=("enable-symm-mem", "true"),
-        right="the server starts: symmetric memory is allocated by ranks out of step",
+        right="the server starts: the ranks allocate symmetric memory out of step",
         wrong="it hangs in the same place",
     ),
     "overlap_off": Step(
         spellings=("--disable-overlap-schedule",),
         sets=("disable-overlap-schedule", "true"),
         right="the warm-up request is answered: the overlap of scheduling and forward is involved. " + _LONG,
-        wrong="the main thread then stands in the forward itself: its frame names the operation",
+        wrong="the main thread is then in the forward itself: its frame names the operation",
         cost="one start; throughput is lower",
     ),
     "no_hooks": Step(
         without="--forward-hooks",
         sets=("forward-hooks", "*"),
         right="requests are answered: a forward hook of the launch does not return on one rank",
-        wrong="the same rank stands still without the hooks: they only showed where",
+        wrong="the same rank does not move without the hooks: they only showed where",
     ),
     "skip_warmup": Step(
         spellings=("--skip-server-warmup",),
@@ -114,14 +114,14 @@ STEPS: Mapping[str, Step] = {
     "half_the_ranks": Step(
         spellings=("--tp-size {half}",),
         right="it starts with fewer ranks: one GPU, one link or the number of ranks is involved",
-        wrong="it hangs with fewer ranks as well: no single GPU of the other half is to blame",
+        wrong="it hangs with fewer ranks as well: the cause is not a single GPU of the other half",
         cost="one start; the model has to fit on half the GPUs",
     ),
     "nccl_debug": Step(
         variable="NCCL_DEBUG=INFO",
         right="the last NCCL line of each rank names the step (socket, P2P, topology) at which it waits, and "
         "the interface it chose",
-        wrong="NCCL says nothing: the ranks do not reach NCCL, and the wait is for torch's store",
+        wrong="NCCL prints nothing: the ranks do not reach NCCL, and they wait for torch's store",
     ),
     "p2p_off": Step(
         variable="NCCL_P2P_DISABLE=1",
@@ -156,13 +156,13 @@ STEPS: Mapping[str, Step] = {
     "dist_debug": Step(
         variable="TORCH_DISTRIBUTED_DEBUG=DETAIL",
         right="torch names the rank and the collective that do not match, instead of waiting",
-        wrong="no mismatch is reported: the rank never reaches the collective; look at its own frame",
+        wrong="torch reports no mismatch: the rank never reaches the collective; look at its own frame",
         cost="one run, slower collectives",
     ),
     "no_injection": Step(
         act="unset {stuck}, everything else as it was",
-        right="the server starts: it slept because it was told to",
-        wrong="it stands still all the same: look again without the switch",
+        right="the server starts: it slept because the switch asked for it",
+        wrong="it still does not move: take snapshots again without the switch",
     ),
     "precompile": Step(
         act="run `python3 -m sglang.compile_deep_gemm` with the arguments of this launch, then launch it "
@@ -175,33 +175,34 @@ STEPS: Mapping[str, Step] = {
         act="kill -CONT {pids}",
         right="{odd} goes on and the others with it: it had been stopped from outside (SIGSTOP, a debugger, "
         "a frozen container); find out by whom",
-        wrong="it stops again, or stands in the same frame in state S: then relaunch with {next}, nothing "
+        wrong="it stops again, or is in the same frame in state S: then relaunch with {next}, nothing "
         "else changed",
         cost="seconds; nothing is restarted",
     ),
     "detach": Step(
         act="detach what traces {odd}: TracerPid in /proc/{traced}/status names it (a debugger, a py-spy)",
         right="{odd} goes on and the others with it: the tracer had stopped it",
-        wrong="it stands in the same frame in state S: then relaunch with {next}, nothing else changed",
+        wrong="it is in the same frame in state S: then relaunch with {next}, nothing else changed",
         cost="seconds; nothing is restarted",
     ),
     "wait": Step(
-        act="change nothing; wait, and look again: workbench.attach({main_pid}snapshots=2, interval=60)",
-        right="the working rank has got on and the phase with it: slow, not hung",
-        wrong="its stack, CPU time and I/O stand still in both snapshots: then it is hung, and that rank is "
+        act="change nothing; wait, then take two snapshots: workbench.attach({main_pid}snapshots=2, "
+        "interval=60)",
+        right="the working rank has made progress, and the phase with it: slow, not hung",
+        wrong="its stack, CPU time and I/O are the same in both snapshots: then it is hung, and that rank is "
         "the one to look at",
         cost="a minute or two",
     ),
-    "second_look": Step(
+    "second_snapshot": Step(
         act="change nothing; take two snapshots: workbench.attach({main_pid}snapshots=2, interval=30)",
-        right="the same frames and no CPU time in both: hung, and the ranks that stand apart can be named",
+        right="the same frames and no CPU time in both: hung, and an odd rank can be named",
         wrong="frames, CPU time or I/O move: it is slow, and waiting is right",
         cost="half a minute; each process pauses for a fraction of a second",
     ),
-    "more_looks": Step(
-        act="change nothing; look five times: workbench.attach({main_pid}snapshots=5, interval=7)",
+    "more_snapshots": Step(
+        act="change nothing; take five snapshots: workbench.attach({main_pid}snapshots=5, interval=7)",
         right="the log gets a line of a batch, or a stack moves: it serves",
-        wrong="every look is the same and the log stays silent: it hangs in that batch",
+        wrong="all snapshots are the same and the log stays silent: it hangs in that batch",
         cost="half a minute; each process pauses for a fraction of a second",
     ),
     "read_exception": Step(
@@ -213,21 +214,21 @@ STEPS: Mapping[str, Step] = {
         cost="seconds",
     ),
     "see_all": Step(
-        act="change nothing; look again where every stack can be read: as root on the host, or with "
+        act="change nothing; take snapshots where every stack can be read: as root on the host, or with "
         "--cap-add SYS_PTRACE (Kubernetes: securityContext.capabilities.add: [SYS_PTRACE])",
-        right="every rank shows its stack, and a rank that stands apart can be named",
+        right="every rank shows its stack, and an odd rank can be named",
         wrong="a stack still cannot be read: its refusal says why",
         cost="seconds on the host; one start where the container has to be changed",
     ),
     "collect_rest": Step(
         act="run `workbench collect -o NODE.zip` on the nodes that were not collected, and open the zips "
         "together",
-        right="all ranks are seen, and one that stands apart can be named",
-        wrong="all ranks stand in the same frame: no rank is at fault",
+        right="all ranks are in the evidence, and an odd rank can be named",
+        wrong="all ranks are in the same frame: the stacks point at none of them",
         cost="a minute a node",
     ),
     "native": Step(
-        act="change nothing; look again with native frames: workbench.attach({main_pid}native=True)",
+        act="change nothing; take snapshots with native frames: workbench.attach({main_pid}native=True)",
         right="the leaf names what it waits in (gloo, NCCL, the driver, a lock)",
         wrong="the native leaf is Python itself: the wait is in Python code",
         cost="each process pauses for about a second",
@@ -242,8 +243,8 @@ STEPS: Mapping[str, Step] = {
     ),
     "ask_health": Step(
         act="send one request with a time limit: curl -m 20 http://HOST:PORT/health_generate",
-        right="it answers 200: the server is well; the fault lies with the client, the address or a proxy",
-        wrong="it does not answer: look again while the request is pending",
+        right="it answers 200: the server is healthy; the fault is in the client, the address or a proxy",
+        wrong="it does not answer: take snapshots while the request is pending",
         cost="one token",
     ),
     "activate": Step(
@@ -255,47 +256,47 @@ STEPS: Mapping[str, Step] = {
     "device_coredump": Step(
         variable="CUDA_ENABLE_USER_TRIGGERED_COREDUMP=1",
         right="a core dump asked for at the hang names the kernel that spins on each GPU",
-        wrong="no kernel is resident: the wait is on the host",
+        wrong="the GPUs run no kernel: the wait is on the host",
         cost="one start; set CUDA_COREDUMP_PIPE's file to ask for the dump",
     ),
     "read_log": Step(
         act="give the server's log as well: workbench.attach({main_pid}log='server.log')",
-        right="the last line of each rank tells the phase, and which rank is behind",
-        wrong="the log is silent since the same line on all ranks: no rank is behind by its log",
+        right="the last line of each rank shows the phase, and which rank is behind",
+        wrong="the log is silent since the same line on all ranks: by the log, none is behind",
         cost="seconds",
     ),
 }  # fmt: skip
 
 
-def plan(ladder: Iterable[str], look: Look, words: Mapping[str, str]) -> Experiment:
+def plan(ladder: Iterable[str], group: RankGroup, words: Mapping[str, str]) -> Experiment:
     """Return the first step of a ladder that the launch has not taken yet.
 
     Parameters
     ----------
     ladder
-        Names of STEPS. ``second_look`` closes every ladder: it is always possible.
+        Names of STEPS. ``second_snapshot`` closes every ladder: it is always possible.
     words
         What the texts name: ``odd``, ``pids``, ``host``, ``cache``, ….
     """
     known = dict(words)
-    known.setdefault("next", _next_text(ladder, look, known))
-    for name in (*ladder, "second_look"):
-        change = _change(STEPS[name], look, known)
+    known.setdefault("next", _next_text(ladder, group, known))
+    for name in (*ladder, "second_snapshot"):
+        change = _change(STEPS[name], group, known)
         if change:
-            return _experiment(STEPS[name], change, look, known)
+            return _experiment(STEPS[name], change, group, known)
     raise AssertionError("the last step of a ladder is always possible")
 
 
-def _next_text(ladder: Iterable[str], look: Look, words: Mapping[str, str]) -> str:
+def _next_text(ladder: Iterable[str], group: RankGroup, words: Mapping[str, str]) -> str:
     steps = (STEPS[name] for name in ladder)
-    found = (_change(step, look, words) for step in steps if not step.act)
+    found = (_change(step, group, words) for step in steps if not step.act)
     return next((change for change in found if change), "--soft-watchdog-timeout 120")
 
 
-def _change(step: Step, look: Look, words: Mapping[str, str]) -> str:
+def _change(step: Step, group: RankGroup, words: Mapping[str, str]) -> str:
     """Return the change as a command line or an environment spells it; "" where it is done or impossible."""
     flag, value = step.sets
-    has = look.arguments.get(flag, flags.UNSET) if flag else flags.UNSET
+    has = group.arguments.get(flag, flags.UNSET) if flag else flags.UNSET
     wanted = has not in (flags.UNSET, "false") if value == "*" else has == value
     set_already = bool(flag) and wanted
     if step.without:
@@ -303,12 +304,12 @@ def _change(step: Step, look: Look, words: Mapping[str, str]) -> str:
     if set_already:
         return ""
     if step.spellings:
-        chosen = flags.spelling(step.spellings, look.version)
+        chosen = flags.spelling(step.spellings, group.version)
         return _filled(chosen, words) if chosen else ""
     if step.variable:
         text = _filled(step.variable, words)
         name, _, setting = text.partition("=")
-        return "" if look.environment.get(name) == setting else text
+        return "" if group.environment.get(name) == setting else text
     return _filled(step.act, words)
 
 
@@ -320,7 +321,7 @@ def _filled(text: str, words: Mapping[str, str]) -> str:
         return ""
 
 
-def _experiment(step: Step, change: str, look: Look, words: Mapping[str, str]) -> Experiment:
+def _experiment(step: Step, change: str, group: RankGroup, words: Mapping[str, str]) -> Experiment:
     acts = bool(step.act)
     if step.without:
         undo = f"put {step.without} back"
@@ -331,7 +332,7 @@ def _experiment(step: Step, change: str, look: Look, words: Mapping[str, str]) -
         undo = "nothing is changed" if "change nothing" in step.act else ""
     else:
         name = change.split(maxsplit=1)[0].partition("=")[0]
-        before = look.environment.get(name)
+        before = group.environment.get(name)
         undo = f"set {name}={before} again" if before else f"leave {name} out again"
     return Experiment(
         change=change if acts else f"{change} ({_UNCHANGED})",

@@ -7,8 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from workbench.engines import flags
-from workbench.hang import beside, phases, waits
-from workbench.hang.look import Look, RankLook
+from workbench.hang import group_facts, phases, waits
+from workbench.hang.rank_group import GroupRank, RankGroup
 from workbench.hang.records import (
     Dump,
     Frame,
@@ -21,7 +21,7 @@ from workbench.hang.records import (
     WaitClass,
 )
 
-# Two looks that are closer than this are one.
+# Two snapshots that are closer than this are one.
 APART = 1.0
 # CPU seconds a second above which a process works or spins. (Measured: a rank in a gloo barrier 0.018,
 # a healthy idle rank 0.5 to 0.9.)
@@ -30,20 +30,20 @@ BUSY_CPU = 0.1
 BUSY_IO = 1e6
 
 
-def look_at(scene: Scene) -> list[Look]:
-    """Join a scene by rank, one `Look` a group of ranks that wait for each other."""
-    scene = beside.bounded(scene)
+def rank_groups(scene: Scene) -> list[RankGroup]:
+    """Join a scene by rank, one `RankGroup` a group of ranks that wait for each other."""
+    scene = group_facts.bounded(scene)
     version = scene.version if scene.engine == "sglang" else ""
     arguments = flags.normalise(scene.arguments, version)
     given = frozenset(flags.canonical(name, version) for name in scene.arguments)
     attention = (
         arguments.get("enable-dp-attention") == "true"
-        or beside.whole(arguments, "attn-dp-size") > 1
+        or group_facts.whole(arguments, "attn-dp-size") > 1
     )
-    replicas = 1 if attention else beside.whole(arguments, "dp-size")
+    replicas = 1 if attention else group_facts.whole(arguments, "dp-size")
     if not attention and "dp-size" not in given:
         replicas = max(replicas, _replicas(scene))
-    size = beside.whole(arguments, "tp-size") * beside.whole(arguments, "pp-size")
+    size = group_facts.whole(arguments, "tp-size") * group_facts.whole(arguments, "pp-size")
     if replicas > 1 and not given & {"tp-size", "pp-size"}:
         size = max(size, _widest(scene))
     sure = bool(given & {"tp-size", "pp-size", "dp-size"}) or scene.expected_ranks is not None
@@ -64,7 +64,7 @@ def look_at(scene: Scene) -> list[Look]:
     )
     if not sure and story.reached and max(story.reached) >= expected:
         expected = max(story.reached) + 1
-    base = Look(
+    base = RankGroup(
         ranks=(),
         expected=expected,
         sure=sure,
@@ -77,9 +77,9 @@ def look_at(scene: Scene) -> list[Look]:
         port_open=scene.port_open,
         exits=exits,
         loose=_loose(scene),
-        helpers=beside.helpers(_snapshots(scene).values()),
-        mute=beside.whole(arguments, "nnodes") == 1 and beside.mute(scene),
-        behind=beside.behind(scene.records, _by_pid(seen), expected),
+        helpers=group_facts.helpers(_snapshots(scene).values()),
+        mute=group_facts.whole(arguments, "nnodes") == 1 and group_facts.mute(scene),
+        behind=group_facts.behind(scene.records, _by_pid(seen), expected),
     )
     per = max(expected // replicas, 1) if replicas > 1 else max(expected, 1)
     return [
@@ -145,7 +145,7 @@ def _looked_at(process: Process) -> bool:
 
 
 def _both(first: Snapshot, second: Snapshot) -> Snapshot:
-    """Return two looks at one moment as one: what the later has not, the earlier may."""
+    """Return two snapshots of one moment as one: what the later lacks, the earlier may have."""
     pids = {process.pid for process in second.processes}
     dumped = {dump.pid for dump in second.dumps}
     return dataclasses.replace(
@@ -157,16 +157,16 @@ def _both(first: Snapshot, second: Snapshot) -> Snapshot:
 
 
 @dataclasses.dataclass(slots=True)
-class _Seen:
+class _Tracked:
     """One rank's processes over the snapshots of its host, and when that host's /proc was last read."""
 
     rank: Rank
-    looks: list[tuple[Snapshot, Process]]
+    sightings: list[tuple[Snapshot, Process]]
     until: float
 
 
-def _ranks(scene: Scene, size: int, exits: Mapping[int, int]) -> dict[int, _Seen]:
-    found: dict[int, _Seen] = {}
+def _ranks(scene: Scene, size: int, exits: Mapping[int, int]) -> dict[int, _Tracked]:
+    found: dict[int, _Tracked] = {}
     shared = Counter(
         (p.rank.world, p.rank.dp)
         for snapshot in scene.snapshots
@@ -184,19 +184,21 @@ def _ranks(scene: Scene, size: int, exits: Mapping[int, int]) -> dict[int, _Seen
                 number = process.rank.world
                 if clash and size:
                     number += size * (process.rank.dp or 0)
-                seen = found.setdefault(number, _Seen(process.rank, [], max(read, default=0.0)))
-                seen.looks.append((snapshot, process))
+                seen = found.setdefault(number, _Tracked(process.rank, [], max(read, default=0.0)))
+                seen.sightings.append((snapshot, process))
     return found
 
 
-def _group(scene: Scene, base: Look, seen: Mapping[int, _Seen], numbers: range) -> Look:
+def _group(
+    scene: Scene, base: RankGroup, seen: Mapping[int, _Tracked], numbers: range
+) -> RankGroup:
     counts = [len({s.at for s in many if s.processes}) for many in _snapshots(scene).values()]
     ranks = [_rank(base, n, seen[n]) for n in numbers if n in seen]
-    times = [sorted({s.at for s, _ in seen[n].looks}) for n in numbers if n in seen]
+    times = [sorted({s.at for s, _ in seen[n].sightings}) for n in numbers if n in seen]
     for number, code in base.exits.items():
         if number in numbers and number not in seen:
             gone = _died(code)
-            ranks.append(RankLook(number, Rank(number), gone=gone))
+            ranks.append(GroupRank(number, Rank(number), gone=gone))
     unseen = set(numbers) - {rank.number for rank in ranks}
     not_collected = unseen & set(scene.not_collected)
     elsewhere = _elsewhere(scene, base, unseen - not_collected)
@@ -207,11 +209,11 @@ def _group(scene: Scene, base: Look, seen: Mapping[int, _Seen], numbers: range) 
     unnamed = _unnamed(scene)
     absent = unseen - not_collected - elsewhere
     if not any(_looked_at(p) for s in scene.snapshots for p in s.processes):
-        # Only dumps: nobody listed the processes, and a dump that is not there says nothing.
+        # Only dumps: there is no list of the processes, and a missing dump says nothing.
         elsewhere |= absent if seen else set()
         absent = set()
     if not seen or len(absent) <= unnamed:
-        absent = set()  # nobody was seen, or who has no title yet may be the one
+        absent = set()  # there are no ranks, or a process without a title may be the one
     return dataclasses.replace(
         base,
         ranks=tuple(sorted(ranks, key=lambda rank: rank.number)),
@@ -229,16 +231,16 @@ def _group(scene: Scene, base: Look, seen: Mapping[int, _Seen], numbers: range) 
     )
 
 
-def _over(scene: Scene, base: Look, ranks: Sequence[RankLook]) -> bool:
+def _over(scene: Scene, base: RankGroup, ranks: Sequence[GroupRank]) -> bool:
     """Whether the server is gone, and what is known of its ranks was written before its end."""
     if any(_looked_at(p) for s in scene.snapshots for p in s.processes):
         return all(rank.gone for rank in ranks)
     return not ranks or base.story.fatal
 
 
-def _elsewhere(scene: Scene, base: Look, unseen: Iterable[int]) -> set[int]:
+def _elsewhere(scene: Scene, base: RankGroup, unseen: Iterable[int]) -> set[int]:
     """Return the unseen ranks that may be on nodes from which nothing was collected."""
-    nodes = beside.whole(base.arguments, "nnodes")
+    nodes = group_facts.whole(base.arguments, "nnodes")
     hosts = {s.host for s in scene.snapshots if any(p.rank is not None for p in s.processes)}
     if not hosts:
         return set()  # logs alone: nobody was looked at anywhere
@@ -254,23 +256,23 @@ def _unnamed(scene: Scene) -> int:
     )
 
 
-def _interval(seen: _Seen) -> float:
-    times = sorted({snapshot.at for snapshot, _ in seen.looks})
+def _interval(seen: _Tracked) -> float:
+    times = sorted({snapshot.at for snapshot, _ in seen.sightings})
     return times[-1] - times[-2] if len(times) > 1 else 0.0
 
 
-def _rank(base: Look, number: int, seen: _Seen) -> RankLook:
-    snapshot, process = seen.looks[-1]
+def _rank(base: RankGroup, number: int, seen: _Tracked) -> GroupRank:
+    snapshot, process = seen.sightings[-1]
     # A pid may have been given to another process meanwhile: only the same start time is the same.
     same = [
         (s, p)
-        for s, p in seen.looks
+        for s, p in seen.sightings
         if (p.pid, p.host, p.started) == (process.pid, process.host, process.started)
     ]
     dump = _dump(snapshot, process.pid)
     frames, wait = _stack(snapshot, process.pid)
     vanished = snapshot.at < seen.until
-    rank = RankLook(
+    rank = GroupRank(
         number=number,
         rank=process.rank or Rank(number),
         host=process.host,
@@ -280,7 +282,7 @@ def _rank(base: Look, number: int, seen: _Seen) -> RankLook:
         frames=frames,
         wait=wait,
         phase=_phase_of(frames, dump, base.version),
-        looks=len(same),
+        snapshots=len(same),
         gpu=_gpu(snapshot, process),
         gone=_gone(base, number, process, vanished, not vanished and _lived(process, dump)),
     )
@@ -296,7 +298,7 @@ def _phase_of(frames: Sequence[Frame], dump: Dump | None, version: str) -> Phase
     return told if told != "unknown" or main is None else phases.phase_of(main.frames, version)
 
 
-def _gone(base: Look, number: int, process: Process, vanished: bool, alive: bool) -> str:
+def _gone(base: RankGroup, number: int, process: Process, vanished: bool, alive: bool) -> str:
     """Return how a rank died. Of one that lived when looked at, a log tells a later end, or another's."""
     code = process.exit_code
     if code is None and not alive:
@@ -349,10 +351,10 @@ def _stack(snapshot: Snapshot, pid: int) -> tuple[tuple[Frame, ...], WaitClass]:
     return frames, wait
 
 
-def _with_motion(rank: RankLook, looks: Sequence[tuple[Snapshot, Process]]) -> RankLook:
-    if len(looks) < 2:
+def _with_motion(rank: GroupRank, sightings: Sequence[tuple[Snapshot, Process]]) -> GroupRank:
+    if len(sightings) < 2:
         return dataclasses.replace(rank, moving=True if rank.compilers else None)
-    (earlier, before), (later, after) = looks[-2:]
+    (earlier, before), (later, after) = sightings[-2:]
     seconds = max(later.at - earlier.at, APART)
     cpu = _rate(before.cpu_seconds, after.cpu_seconds, seconds)
     read = _rate(before.read_bytes, after.read_bytes, seconds)
@@ -378,7 +380,7 @@ def _rate(before: float | None, after: float | None, seconds: float) -> float | 
     return None if before is None or after is None else max(after - before, 0.0) / seconds
 
 
-def _moving(rank: RankLook) -> bool | None:
+def _moving(rank: GroupRank) -> bool | None:
     """Say whether a rank gets on. One that spins in a wait uses CPU time and does not."""
     if rank.stopped or rank.gone:
         return False
@@ -391,7 +393,7 @@ def _moving(rank: RankLook) -> bool | None:
         spins = rank.same_stack is None and rank.wait in waits.SPINNING
         return True if rank.frames and not spins else None
     if rank.cpu is None:
-        # Without CPU time a computation on one line cannot be told from a wait, unless it is known to sleep.
+        # Without CPU time a computation on one line looks like a wait, unless it is known to sleep.
         computes = rank.wait not in waits.SPINNING | {"LOCK", "QUEUE", "IPC"}
         return None if rank.same_stack is None or (computes and not rank.sleeps) else False
     return False
@@ -417,7 +419,7 @@ def _last_gpus(scene: Scene) -> tuple[Gpu, ...]:
 
 
 def _loose(scene: Scene) -> tuple[Dump, ...]:
-    """Return the dumps of which nobody knows whose they are: they tell the phase, never a culprit."""
+    """Return the dumps whose rank is not known: they give the phase, never a culprit."""
     return tuple(
         dump
         for snapshot in scene.snapshots
@@ -426,7 +428,7 @@ def _loose(scene: Scene) -> tuple[Dump, ...]:
     )
 
 
-def _holders(ranks: Iterable[RankLook]) -> dict[str, tuple[int, ...]]:
+def _holders(ranks: Iterable[GroupRank]) -> dict[str, tuple[int, ...]]:
     found: dict[str, tuple[int, ...]] = {}
     for rank in ranks:
         for name in rank.process.lock_files if rank.process is not None else ():
@@ -434,11 +436,11 @@ def _holders(ranks: Iterable[RankLook]) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def _by_pid(seen: Mapping[int, _Seen]) -> dict[int, int]:
+def _by_pid(seen: Mapping[int, _Tracked]) -> dict[int, int]:
     """Return the number of each pid, of the host and inside its container, that only one rank has."""
     told: dict[int, set[int]] = defaultdict(set)
     for number, one in seen.items():
-        process = one.looks[-1][1]
+        process = one.sightings[-1][1]
         for pid in {process.pid, process.namespace_pid}:
             if pid is not None:
                 told[pid].add(number)

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from workbench.engines import flags
 from workbench.errors import shorten
@@ -75,11 +75,13 @@ class Differences:
         """Why the pair does not test one thing, or ""."""
         if len(self.changed) > 1:
             return (
-                f"{len(self.changed)} things changed at once: whatever comes of it, it is not known which "
-                "of them did it"
+                f"{len(self.changed)} things changed at once: the outcome does not show which of them "
+                "caused it"
             )
         if self.unsure:
-            return "it is not known whether what one of them does not tell is the same in both"
+            return (
+                "it is not known whether both launches had the same: one of them does not record it"
+            )
         return ""
 
     def __str__(self) -> str:
@@ -88,10 +90,6 @@ class Differences:
         lines += [f"  unsure    {change.text}" for change in self.unsure]
         lines += [f"  harmless  {change.text} ({change.why})" for change in self.harmless]
         return "\n".join(lines + ([f"  {self.warning}"] if self.warning else []))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the differences as plain data."""
-        return dataclasses.asdict(self) | {"warning": self.warning}
 
 
 Aspect = tuple[Kind, str]
@@ -176,7 +174,7 @@ def differences(first: Launch, second: Launch) -> Differences:
 
 
 def _left_open(change: Change, one_log: bool, mixed: bool, typed: frozenset[str]) -> bool:
-    """Whether one of the two launches does not tell what it had."""
+    """Whether one of the two launches does not record what it had."""
     both = bool(change.before and change.after)
     if change.kind == "environment":
         return one_log and not both
@@ -198,7 +196,7 @@ def _one_switch(changed: list[Change], first: Launch, second: Launch) -> list[Ch
 
 
 def _with_defaults(change: Change, engine: str, count: int) -> Change:
-    """Say beside the engine's version how many defaults came with it: they are one change."""
+    """Add to the engine's version how many defaults came with it: they are one change."""
     if (change.kind, change.name) != ("version", engine):
         return change
     return dataclasses.replace(change, why=f"with it {count} defaults differ")

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import os
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from workbench.display.text import plural
+from workbench.core.finding import Experiment, Finding
+from workbench.core.result import Result
+from workbench.core.saving import Saved, fields_of
+from workbench.core.verdict import Verdict
 from workbench.errors import WorkbenchError, shorten, shown
 from workbench.evidence import launches as store
 from workbench.evidence.launches import Launch
 from workbench.hang.launch_differences import Differences, differences
-from workbench.result import Experiment, Finding, Result
+from workbench.hang.ledger_saved import SavedLedger, Step
 
 # What a diagnosis calls a state, as the outcome of a launch.
 _OF_STATE = {
@@ -27,18 +29,21 @@ _OF_STATE = {
 }
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class LaunchLedger(Result):
     """Launches in order, what changed from one to the next, and what may be concluded.
 
+    Differences, findings and verdict follow from the launches, whatever a file says.
+
     Attributes
     ----------
-    ok
-        False where the last launch hung or crashed, True where a hang is understood by flipping one
-        thing and flipping it back, else None: one success proves nothing.
+    verdict
+        ``ok``: False where the last launch hung or crashed; True where a hang is understood by flipping one
+        thing and flipping it back, and the last launch served; else None: one success proves nothing.
     """
 
     schema: ClassVar[str] = "workbench.launches/1"
+    Saved: ClassVar[type[Saved]] = SavedLedger
 
     source: str
     launches: tuple[Launch, ...]
@@ -48,20 +53,6 @@ class LaunchLedger(Result):
     def title(self) -> str:
         """The heading of its page."""
         return f"launches: {self.source}"
-
-    @property
-    def ok(self) -> bool | None:
-        """Whether the hang is understood; None where the launches do not tell."""
-        if not self.launches:
-            return None
-        if self.launches[-1].outcome in ("hung", "crashed"):
-            return False
-        return True if any(f.code == "launches.supported" for f in self.findings) else None
-
-    @property
-    def summary(self) -> str:
-        """The story in one or two sentences."""
-        return _summary(self)
 
     @cached_property
     def steps(self) -> tuple[Differences | None, ...]:
@@ -82,8 +73,8 @@ class LaunchLedger(Result):
         found = []
         for launch in self.launches:
             for number, other in enumerate(firsts):
-                told = differences(other, launch)
-                if not told.changed and not told.unsure:
+                between = differences(other, launch)
+                if not between.changed and not between.unsure:
                     found.append(number)
                     break
             else:
@@ -98,6 +89,13 @@ class LaunchLedger(Result):
 
         return tuple(conclude(self))
 
+    @cached_property
+    def verdict(self) -> Verdict:  # type: ignore[override]
+        """The answer, with every launch that it covers."""
+        from workbench.hang.ledger_verdict import verdict
+
+        return verdict(self)
+
     def differences(self, first: str | int, second: str | int) -> Differences:
         """Return what differs between two launches, by name or by number from 1."""
         pair = (store.named(self.launches, which) for which in (first, second))
@@ -111,12 +109,6 @@ class LaunchLedger(Result):
             if number == configuration and launch.outcome in ("hung", "served", "crashed")
         ]
         return sum(outcome != "served" for outcome in outcomes), len(outcomes)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, LaunchLedger) and self.to_dict() == other.to_dict()
-
-    def __hash__(self) -> int:
-        return hash((self.source, len(self.launches)))
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield one row a launch."""
@@ -134,54 +126,25 @@ class LaunchLedger(Result):
                 "hypothesis": launch.hypothesis,
             }
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the launches, the differences and the findings as plain data."""
-        return {
-            "schema": self.schema,
-            "ok": self.ok,
-            "summary": self.summary,
-            "source": self.source,
-            "launches": [launch.to_dict() for launch in self.launches],
-            "notes": list(self.notes),
-            "steps": [step and step.to_dict() for step in self.steps],
-            "configurations": list(self.configurations),
-            "findings": [finding.to_dict() for finding in self.findings],
-        }
+    def saved(self) -> SavedLedger:
+        """Return the ledger as it is written: the launches, and what follows from them for other readers."""
+        return SavedLedger(
+            **fields_of(self),
+            source=self.source,
+            launches=self.launches,
+            steps=tuple(Step.of(step) if step else None for step in self.steps),
+            configurations=self.configurations,
+        )
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Rebuild the ledger from `to_dict`; what is concluded follows from the launches."""
-        read = tuple(map(Launch.from_dict, data["launches"]))
-        return cls(str(data["source"]), read, tuple(map(str, data["notes"])))
+    def restored(cls, saved: SavedLedger, verdict: Verdict) -> Self:
+        """Rebuild the ledger from its launches; all that is concluded follows from them."""
+        launches = tuple(Launch.from_dict(launch.to_dict()) for launch in saved.launches)
+        return cls(saved.source, launches, saved.notes)
 
-    def to_text(self, width: int | None = None) -> str:
-        """Return the ledger as text: the verdict, each launch with what it changed, the findings."""
-        from workbench.hang.ledger_view import text
-
-        return text(self, width)
-
-    def payload(self, limit: int | None = None) -> dict[str, Any]:
-        """Return the data of the interactive view."""
-        from workbench.hang.ledger_view import payload
-
-        return payload(self, limit)
-
-
-def _summary(ledger: LaunchLedger) -> str:
-    known = ledger.launches
-    if not known:
-        return "No launch was recorded yet."
-    tally = ", ".join(
-        f"{len(list(group))} {outcome}"
-        for outcome, group in itertools.groupby(sorted(one.outcome for one in known))
-    )
-    kinds = len(set(ledger.configurations))
-    said = (
-        f"{plural(len(known), 'launch', 'launches')} of {plural(kinds, 'configuration')}: {tally}."
-    )
-    loudest = next((f for f in ledger.findings if f.severity != "note"), None)
-    loudest = loudest or next(iter(ledger.findings), None)
-    return f"{loudest.title}. {said}" if loudest else said
+    def contradiction(self) -> str:
+        """Return "": whatever contradicts the launches has been replaced by what follows from them."""
+        return ""
 
 
 class Ledger:
@@ -207,8 +170,8 @@ class Ledger:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         if not isinstance(path, str | os.PathLike) or not os.fspath(path):
             raise WorkbenchError(
-                f"{shown(path)} is no path of a ledger",
-                next_step="Give a file that is there or may be made, such as launches.jsonl.",
+                f"{shown(path)} is not the path of a ledger",
+                next_step="Give a file that exists or can be made, such as launches.jsonl.",
             )
         self.path = Path(path).expanduser()
 
@@ -249,9 +212,9 @@ class Ledger:
             **known,
         )
         name = launch.name or f"launch {len(self.launches) + 1}"
-        told = launch.to_dict() | {"name": name, "outcome": _OF_STATE.get(outcome, outcome)}
+        fields = launch.to_dict() | {"name": name, "outcome": _OF_STATE.get(outcome, outcome)}
         try:
-            launch = Launch.from_dict(told)
+            launch = Launch.from_dict(fields)
         except ValueError as error:
             raise WorkbenchError(
                 f"the launch {shorten(name)} cannot be recorded",

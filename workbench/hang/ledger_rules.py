@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from workbench.display.text import plural
-from workbench.result import GRAVITY, Experiment, Finding
+from workbench.core.finding import GRAVITY, Experiment, Finding
+from workbench.core.wording import plural
 
 if TYPE_CHECKING:
     from workbench.evidence.launches import Launch
@@ -49,9 +49,9 @@ def _several(ledger: LaunchLedger) -> Iterator[Finding]:
             "warning",
             f"{step.first} → {step.second}: {step.warning}",
             evidence_for=tuple(change.text for change in (*step.changed, *step.unsure)),
-            next_step="Relaunch with one of them changed, the others as they were."
+            next_step="Relaunch with one of them changed, the others as before."
             if many
-            else f"Record {launch.name} with its log: it says what the engine chose.",
+            else f"Record {launch.name} with its log: the log has what the engine chose.",
         )
 
 
@@ -60,16 +60,16 @@ def _intermittent(ledger: LaunchLedger) -> Iterator[Finding]:
         hung, starts = ledger.counts(number)
         if not 0 < hung < starts:
             continue
-        same = [one for one, kind in _told(ledger) if kind == number]
+        same = [one for one, kind in _numbered(ledger) if kind == number]
         need, word = passes_needed(hung, starts), _word(same)
         noun = "hang" if word == "hung" else "failure"
         yield Finding(
             "launches.intermittent",
             "warning",
             f"The same launch {word} {hung} of {starts} times: the {noun} is intermittent",
-            detail=f"A change is not judged by one start. At this rate a change that does nothing shows "
+            detail=f"One start does not judge a change. At this rate a change that does nothing shows "
             f"{need} clean starts in a row in under 3 % of cases; {plural(starts, 'start')} say little about "
-            "the rate: were it one in ten, it takes 34.",
+            "the rate: if it is one in ten, it takes 34.",
             evidence_for=tuple(f"{one.name}: {_outcome(one)}" for one in same),
             confidence="certain",
             next_step=f"Flip and flip back (A-B-A): {need} starts with the change, then without it again.",
@@ -77,7 +77,7 @@ def _intermittent(ledger: LaunchLedger) -> Iterator[Finding]:
                 change=f"A-B-A: {need} starts with the one change, then the old launch again until it hangs",
                 if_right=f"{need} clean starts, and the old launch hangs again: the change is what matters",
                 if_wrong="a hang with the change: it is not the cause. No hang without it any more: "
-                "what caused it has gone by itself",
+                "the cause has gone by itself",
                 cost=f"{need} start-ups and more",
                 undo="the old launch",
             ),
@@ -95,7 +95,7 @@ def _tested(ledger: LaunchLedger, at: int, step: Differences) -> Iterator[Findin
     if not hung or launch.outcome == "unknown" or len(first) > 1:
         return  # nothing to explain, nothing known, or judged at its first launch
     if later_hung:
-        word = _word(one for one, kind in _told(ledger) if kind == new)
+        word = _word(one for one, kind in _numbered(ledger) if kind == new)
         yield Finding(
             "launches.refuted",
             "warning",
@@ -105,9 +105,9 @@ def _tested(ledger: LaunchLedger, at: int, step: Differences) -> Iterator[Findin
         )
         return
     need = passes_needed(hung, starts)
-    back = any(number == old and one.outcome in _BAD for one, number in _told(ledger)[at + 1 :])
-    word = _word(one for one, number in _told(ledger) if number == old)
-    told = (
+    back = any(number == old and one.outcome in _BAD for one, number in _numbered(ledger)[at + 1 :])
+    word = _word(one for one, number in _numbered(ledger) if number == old)
+    counts = (
         f"{step.first}: {hung} of {starts} {word}",
         f"with {change.text}: {later} of {later} served",
     )
@@ -115,9 +115,9 @@ def _tested(ledger: LaunchLedger, at: int, step: Differences) -> Iterator[Findin
         yield Finding(
             "launches.supported",
             "note",
-            f"{change.text} is what matters: it {word} without, and not with it",
-            evidence_for=(*told, f"flipped back, it {word} again"),
-            evidence_against=("it says which setting matters, not why",),
+            f"{change.text} is what matters: it {word} without it, and not with it",
+            evidence_for=(*counts, f"flipped back, it {word} again"),
+            evidence_against=("this shows which setting matters, not why",),
             confidence="likely",
         )
         return
@@ -129,7 +129,7 @@ def _tested(ledger: LaunchLedger, at: int, step: Differences) -> Iterator[Findin
         detail=(f"Hypothesis: {launch.hypothesis}. " if launch.hypothesis else "")
         + f"A change without any effect would show {need} clean starts in a row in under 3 % of cases "
         f"at the rate seen so far ({hung} of {starts}); there {'is' if later == 1 else 'are'} {later}.",
-        evidence_for=told,
+        evidence_for=counts,
         evidence_against=(
             f"by luck alone {_chance(hung, starts, later)} of such a series would look the same",
             *_earlier_success(ledger, old),
@@ -139,7 +139,7 @@ def _tested(ledger: LaunchLedger, at: int, step: Differences) -> Iterator[Findin
     )
 
 
-def _told(ledger: LaunchLedger) -> list[tuple[Launch, int]]:
+def _numbered(ledger: LaunchLedger) -> list[tuple[Launch, int]]:
     """Return each launch with the number of its configuration."""
     return list(zip(ledger.launches, ledger.configurations, strict=True))
 
@@ -155,7 +155,7 @@ def _index(ledger: LaunchLedger, at: int, name: str) -> int:
 
 
 def _earlier_success(ledger: LaunchLedger, old: int) -> Iterator[str]:
-    for launch, number in _told(ledger):
+    for launch, number in _numbered(ledger):
         if number == old and launch.outcome == "served":
             yield f"{launch.name} served without the change"
             return

@@ -23,7 +23,7 @@ def open_evidence(
     ----------
     path
         What ``workbench collect`` wrote (a zip, or several of several hosts in a folder or a list), or any
-        folder, zip or single file of evidence. Files are told apart by what is in them: ``py-spy dump``
+        folder, zip or single file of evidence. Files are distinguished by what is in them: ``py-spy dump``
         as JSON and as text, SGLang logs with the dumps of its watchdogs and Python's last stacks in them,
         ``nvidia-smi``, NCCL RAS and PyTorch's flight recorder. A log alone is enough for the phase.
 

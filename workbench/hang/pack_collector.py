@@ -13,10 +13,16 @@ import zipfile
 from pathlib import Path
 
 import workbench
-from workbench.result import replacing
+from workbench.core.outputs import writing
 
 PACKAGE = Path(workbench.__file__).parent
-CARRIED = ("evidence/casefile.py", "evidence/redact.py")
+CARRIED = (
+    "secret_shapes.py",
+    *(
+        f"evidence/{name}.py"
+        for name in ("casefile", "harmless", "prompts", "pseudonyms", "redact", "word_filter")
+    ),
+)
 _MAIN = """\
 import sys
 
@@ -44,7 +50,7 @@ def pack(out: str | os.PathLike[str]) -> Path:
     """Write the packed collector; the same sources make the same bytes."""
     out = Path(out)
     out.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(out) as file:
+    with writing(out, "collector") as file:
         file.write(b"#!/usr/bin/env python3\n")
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, text in members().items():

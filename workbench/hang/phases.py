@@ -11,8 +11,8 @@ from typing import get_args
 from workbench.engines.startup import phase_order, rank_of_prefix, world_rank
 from workbench.engines.startup_frames import phase_of_stack
 from workbench.engines.startup_markers import Event, read_marker
+from workbench.hang.diagnosis_records import Span
 from workbench.hang.records import Frame, Log, LogLine, Phase
-from workbench.hang.shown import Span
 
 _KNOWN: frozenset[str] = frozenset(get_args(Phase))
 # A phase that only the outermost frame tells: the scheduler's constructor runs all of them.
@@ -42,10 +42,10 @@ _FATAL = frozenset(
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Said:
+class MarkedLine:
     """One line that a marker recognised: whose, when and what.
 
-    `utc` is its time by the world's clock (of a log whose zone nobody knows: as if that were UTC), or that
+    `utc` is its time by the world's clock (of a log whose zone is not known: as if that were UTC), or that
     of the last line before it that has one; `ended` the last line of the traceback that follows it, or "".
     """
 
@@ -87,9 +87,9 @@ class Story:
     after: Mapping[int, str] = dataclasses.field(default_factory=dict)
     last_line: Mapping[int, LogLine] = dataclasses.field(default_factory=dict)
     phase: Phase = "unknown"
-    errors: tuple[Said, ...] = ()
+    errors: tuple[MarkedLine, ...] = ()
     ready: bool = False
-    batches: tuple[Said, ...] = ()
+    batches: tuple[MarkedLine, ...] = ()
     stopped: bool = False
     gated: bool = False
     last_at: float | None = None
@@ -107,7 +107,7 @@ class Story:
         """Whether the log has a batch."""
         return bool(self.batches)
 
-    def said(self, code: str) -> tuple[Said, ...]:
+    def errors_of(self, code: str) -> tuple[MarkedLine, ...]:
         """Return the error lines of one code."""
         return tuple(error for error in self.errors if error.event.code == code)
 
@@ -152,7 +152,7 @@ def read_story(
     ranks: int | None = None,
 ) -> Story:
     """Return what the logs tell of each rank's start-up."""
-    said: list[Said] = []
+    said: list[MarkedLine] = []
     last_line: dict[int, LogLine] = {}
     ends: list[float] = []
     clocks: list[float] = []
@@ -168,7 +168,9 @@ def read_story(
             event = read_marker(line.text)
             if event is not None:
                 ended = _traceback(log.lines, index) if event.code == "exception" else ""
-                said.append(Said(number, line.at, event, line, clock, log.ahead is not None, ended))
+                said.append(
+                    MarkedLine(number, line.at, event, line, clock, log.ahead is not None, ended)
+                )
         moments = [log.last_at, *(line.at for line in log.lines[-1:])]
         ends += [moment for moment in moments if moment is not None]
         clocks += [moment - (log.ahead or 0.0) for moment in moments if moment is not None]
@@ -178,7 +180,7 @@ def read_story(
 
 
 def _tell(
-    said: Sequence[Said],
+    said: Sequence[MarkedLine],
     version: str,
     last_line: Mapping[int, LogLine],
     stopped: bool,
@@ -228,13 +230,13 @@ def _traceback(lines: Sequence[LogLine], index: int) -> str:
     return ""
 
 
-def _has_draft(told: Iterable[Said]) -> bool:
+def _has_draft(told: Iterable[MarkedLine]) -> bool:
     weights = Counter(one.rank for one in told if one.event.code == "weights_begin")
     return max(weights.values(), default=0) > 1
 
 
 def _reached(
-    told: Iterable[Said], version: str, draft: bool
+    told: Iterable[MarkedLine], version: str, draft: bool
 ) -> tuple[dict[int, str], dict[int, str]]:
     """Return each rank's phase after its last line, and that line, of the lines that every rank writes."""
     reached: dict[int, str] = {}
@@ -273,7 +275,7 @@ def _next(phase: str, times: int, version: str, draft: bool) -> str:
     return steps[at].phase if at < len(steps) else phase
 
 
-def _whole(told: Sequence[Said], reached: Mapping[int, str], version: str) -> Phase:
+def _whole(told: Sequence[MarkedLine], reached: Mapping[int, str], version: str) -> Phase:
     """Return the phase of the rank furthest behind; where none is, rank 0's own lines may refine it."""
     if any(one.event.phase == "ready" for one in told):
         return "ready"
@@ -300,7 +302,7 @@ def _whole(told: Sequence[Said], reached: Mapping[int, str], version: str) -> Ph
 _LOOSE = frozenset({"capturing", "registering", "loading", "nccl_version"})
 
 
-def _spans(told: Iterable[Said]) -> tuple[Span, ...]:
+def _spans(told: Iterable[MarkedLine]) -> tuple[Span, ...]:
     """Return the phases with their begin and end, rank by rank, in the order of the log."""
     found: list[Span] = []
     open_at: dict[tuple[int | None, str], int] = {}
@@ -326,7 +328,7 @@ def _spans(told: Iterable[Said]) -> tuple[Span, ...]:
     return tuple(_closed(found))
 
 
-def _label(phase: str, times: int, one: Said) -> str:
+def _label(phase: str, times: int, one: MarkedLine) -> str:
     label = _LABELS.get(phase, phase)
     draft = times > 1 and phase in ("weights", "kv_pool", "dist_init")
     if one.event.code.startswith("draft_"):

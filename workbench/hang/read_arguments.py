@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterator
 
 from workbench.errors import clean
-from workbench.evidence.redact import LEFT_OUT, is_secret
+from workbench.evidence.redact import LEFT_OUT, fields, is_secret, plain
 
 ARGUMENTS = re.compile(r"\bserver_args=(?:\w{1,40}\(|\{)")
 _LONGEST = 4000
@@ -24,7 +22,7 @@ def read_arguments(text: str) -> dict[str, str]:
         return {}
     dictionary = text[match.end() - 1] == "{"
     found: dict[str, str] = {}
-    for item in _items(text, match.end()):
+    for item in fields(text, match.end()):
         name, separator, value = item.partition(":" if dictionary else "=")
         name, value = name.strip().strip("'\""), value.strip()
         if separator and re.fullmatch(r"\w{1,80}", name) and len(found) < 2000:
@@ -33,36 +31,6 @@ def read_arguments(text: str) -> dict[str, str]:
     return found
 
 
-def _items(text: str, start: int) -> Iterator[str]:
-    """Split at the commas that are in no bracket and no quotes; in one pass, whatever the text is."""
-    depth, quote, begin, at = 0, "", start, start
-    while at < len(text):
-        char = text[at]
-        if quote:
-            if char == "\\":
-                at += 1
-            elif char == quote:
-                quote = ""
-        elif char in "'\"":
-            quote = char
-        elif char in "([{":
-            depth += 1
-        elif char in ")]}" or (char == "," and depth == 0):
-            if char != "," and depth:
-                depth -= 1
-            else:
-                yield text[begin:at]
-                begin = at + 1
-                if char != ",":
-                    return
-        at += 1
-
-
 def _value(text: str) -> str:
-    if len(text) > 1 and text[0] in "'\"" and text[-1] == text[0] and len(text) < _LONGEST:
-        try:
-            value = ast.literal_eval(text)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            value = text[1:-1]
-        text = value if isinstance(value, str) else text
-    return clean(text[:_LONGEST])
+    inner = plain(text) if len(text) < _LONGEST else None
+    return clean((text if inner is None else inner)[:_LONGEST])

@@ -1,4 +1,4 @@
-"""One host's files, told apart by what is in them and read: the parts of which a scene is joined."""
+"""One host's files, distinguished by what is in them and read: the parts that a scene is joined of."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from workbench.engines.flags import arguments_of
 from workbench.errors import WorkbenchError, clean, shorten
 from workbench.evidence.casefile import MANIFEST
 from workbench.evidence.folder import Folder, Manifest, changed_members
-from workbench.evidence.redact import Redactor
 from workbench.hang.read_flight import (
     is_flight_json,
     is_flight_pickle,
@@ -40,7 +39,7 @@ _PID_IN_NAME = re.compile(
 _RANK_IN_NAME = re.compile(r"(?:^|[^a-z])(?:rank|tp)[-_.]?(\d{1,6})(?=\D|$)", re.IGNORECASE)
 _NUMBER = re.compile(r"(\d+)")
 _PROCESS_LINE = re.compile(rb"(?m)^Process \d{1,10}: ")
-# What may lie beside the evidence and is none of it.
+# What may lie next to the evidence and is none of it.
 _NOT_READ = re.compile(
     r"(?:^|/)(?:requests|chunks|prompts)\.jsonl(?:\.gz)?$|\.(?:safetensors|bin|pt|pth|gguf|so|py|pyc|png|jpe?g|md)$"
 )
@@ -89,7 +88,6 @@ class _Reader:
         self.host = host
         self.moments: dict[str, Moment] = {}
         self.frames: Frames = {}
-        self.redactor = Redactor("evidence")
         self.flight_bytes = 0
         self.unknown: list[str] = []
 
@@ -248,10 +246,10 @@ class _Reader:
         if isinstance(version, str):
             self.host.version = clean(version[:60])
         words = [word[:2000] for word in value["command"][:400] if isinstance(word, str)]
-        self.host.command = command_arguments(self.redactor.arguments(words), self.host.version)
+        self.host.command = command_arguments(words, self.host.version)
         if isinstance(environment, dict):
             texts = {n: t for n, t in list(environment.items())[:2000] if isinstance(t, str)}
-            self.host.environment.update(self.redactor.environment(texts))
+            self.host.environment.update(texts)
 
 
 def read_host(

@@ -11,6 +11,7 @@ from workbench.engines.flags import canonical
 from workbench.engines.startup import rank_of_prefix, world_rank
 from workbench.engines.startup_markers import read_marker
 from workbench.errors import WorkbenchError, shorten
+from workbench.evidence.pseudonyms import TOKEN
 from workbench.hang.read_host import Host, Moment, command_arguments, log_moments
 from workbench.hang.read_log import ReadLog
 from workbench.hang.read_processes import as_process, rank_of_parts, with_world
@@ -469,7 +470,8 @@ def _one_launch(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
     if one.get("node-rank") == other.get("node-rank"):
         return False
     names = (set(one) & set(other)) - _OF_A_NODE
-    return all(one[name] == other[name] for name in names)
+    # What stands for a name or a text was made on each host by itself, and says nothing of another's.
+    return all(TOKEN.sub("", one[name]) == TOKEN.sub("", other[name]) for name in names)
 
 
 def _another_size(one: Mapping[str, str], other: Mapping[str, str], version: str) -> str:

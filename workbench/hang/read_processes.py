@@ -8,14 +8,11 @@ from typing import Any, get_args
 
 from workbench.engines.startup import read_title, world_rank
 from workbench.errors import clean
-from workbench.evidence.redact import Redactor
 from workbench.hang.collector.refusals import Place, translate
 from workbench.hang.records import Dump, Process, Rank, Role
 
 MOST_PROCESSES = 65536
 _ROLES = frozenset(get_args(Role))
-# What is read here stays here: secrets are left out, names stay the same from one reading to the next.
-_REDACTOR = Redactor("evidence")
 # psutil's words; /proc has the letters.
 _STATES = {
     "running": "R", "sleeping": "S", "disk-sleep": "D", "stopped": "T", "tracing-stop": "t", "zombie": "Z",
@@ -65,8 +62,6 @@ def read_processes(value: dict[str, Any], host: str) -> Listed:
 
 def as_process(pid: int, host: str, title: str, *, started: float | None = None) -> Process:
     """Return a process of which only the title is known."""
-    if "--" in title:  # a command line: it may hold keys
-        title = " ".join(_REDACTOR.arguments(title.split()))
     known = read_title(title)
     rank = rank_of_parts(known.parts) if known.role == "scheduler" else None
     return Process(pid, host, _role(known.role), clean(title.strip()[:2000]), rank, started=started)
@@ -126,8 +121,8 @@ def _process(entry: dict[str, Any], pid: int, host: str) -> Process:
         compilers=_texts(entry.get("compilers")),
         namespace_pid=_whole(entry.get("namespace_pid")),
         exit_code=_code(entry.get("exit_code")),
-        environment=_REDACTOR.environment(variables),
-        arguments=tuple(_REDACTOR.arguments(list(argv))),
+        environment=variables,
+        arguments=argv,
     )
 
 

@@ -44,7 +44,7 @@ _HEX = re.compile(r"^(?:0x)?[0-9a-fA-F]{6,16}$")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TextDump:
-    """A dump found in a text, with what the text says beside it.
+    """A dump found in a text, with what the text says next to it.
 
     Attributes
     ----------
@@ -92,7 +92,7 @@ def read_json(
     pid
         The process, where the file's name tells it; a dump of no threads does not.
     frames
-        Frames made before: the ranks of a server stand in the same ones.
+        Frames made before: the ranks of a server are in the same ones.
 
     Raises
     ------
@@ -370,12 +370,12 @@ def _failure(match: re.Match[str], line: str, number: int) -> list[TextDump]:
     if "not found" in why:
         refusal, remedy = (
             "py-spy was not found",
-            "Install py-spy beside SGLang: pip install py-spy.",
+            "Install py-spy next to SGLang: pip install py-spy.",
         )
     elif "ermission" in why:
         refusal, remedy = "no permission to read the process", "Give the container SYS_PTRACE."
     else:
-        refusal, remedy = f"py-spy failed: {why or 'it said nothing'}", ""
+        refusal, remedy = f"py-spy failed: {why or 'it printed nothing'}", ""
     dump = Dump(int(named), "watchdog", refusal=refusal, remedy=remedy)
     return [TextDump(dump, "", number, _prefix(line))]
 

@@ -12,6 +12,7 @@ from workbench.evidence.folder import Folder, open_folder, open_inner, read_mani
 from workbench.hang.read_host import Host, host_names, read_host
 from workbench.hang.read_joined import Joined
 from workbench.hang.records import Scene
+from workbench.hang.redacted_scene import redacted
 
 MOST_HOSTS = 1024
 _NEXT = "Give a folder or zip of dumps, logs and GPU readings of one launch, as `workbench collect` makes it."
@@ -60,7 +61,7 @@ def read_scene(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) 
             why=notes[0] if notes else "no file in it is a dump, a log or a GPU reading",
             next_step=_NEXT,
         )
-    return Joined(source, hosts, notes).scene()
+    return redacted(Joined(source, hosts, notes).scene())
 
 
 def _paths(path: object) -> list[str | os.PathLike[str]]:
@@ -70,7 +71,7 @@ def _paths(path: object) -> list[str | os.PathLike[str]]:
         if not isinstance(one, str | os.PathLike) or not os.fspath(one):
             raise WorkbenchError(f"{shown(one)} is no path", next_step=_NEXT)
     if not given:
-        raise WorkbenchError("no path was given", next_step=_NEXT)
+        raise WorkbenchError("a path is missing", next_step=_NEXT)
     return list(given)
 
 

@@ -17,6 +17,10 @@ Role = Literal[
     "other",
 ]
 State = Literal["hung", "slow", "idle", "serving", "stopped", "crashed", "dead_rank", "cannot_tell"]
+# States in which the ranks are healthy, and states in which something is wrong for certain; the others
+# (`slow`, `cannot_tell`) leave it open.
+WELL: frozenset[State] = frozenset({"idle", "serving"})
+FAULTS: frozenset[State] = frozenset({"hung", "stopped", "crashed", "dead_rank"})
 Phase = Literal[
     "spawn", "dist_init", "weights", "load_barrier", "kv_pool", "draft_embed", "warmup",
     "graph_prefill", "graph_decode", "graph_draft", "init_done", "ready", "unknown",
@@ -161,7 +165,7 @@ class LogLine:
 class Log:
     """One log file. `lines` may be a selection: markers, errors, first and last lines.
 
-    `ahead`: seconds that its clock is ahead of UTC, None where nobody wrote that down.
+    `ahead`: seconds that its clock is ahead of UTC, None where it is not recorded.
     """
 
     name: str

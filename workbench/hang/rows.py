@@ -6,32 +6,32 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from workbench.hang import evidence, phases, tree, waits
-from workbench.hang.look import Look, RankLook
+from workbench.hang.diagnosis_records import RankRow, Standing, ThreadRow, TreeNode
+from workbench.hang.rank_group import GroupRank, RankGroup
 from workbench.hang.records import Frame, Scene, Snapshot, Thread
-from workbench.hang.rules import Verdict
-from workbench.hang.shown import RankSeen, Standing, ThreadSeen, TreeNode
+from workbench.hang.rules import Judgement
 
 
-def rows_of(verdict: Verdict) -> list[RankSeen]:
+def rows_of(judged: Judgement) -> list[RankRow]:
     """Return one row a rank of the group, seen or not."""
-    look = verdict.look
-    rows = [_row(verdict, rank) for rank in look.ranks]
-    rows += [RankSeen(n, f"rank {n}", "missing", why="not there") for n in look.absent]
+    group = judged.group
+    rows = [_row(judged, rank) for rank in group.ranks]
+    rows += [RankRow(n, f"rank {n}", "missing", why="not there") for n in group.absent]
     rows += [
-        RankSeen(n, f"rank {n}", "not_collected", why="its host was not collected")
-        for n in look.not_collected
+        RankRow(n, f"rank {n}", "not_collected", why="its host was not collected")
+        for n in group.not_collected
     ]
     return sorted(rows, key=lambda row: row.rank)
 
 
-def _row(verdict: Verdict, rank: RankLook) -> RankSeen:
-    line = verdict.look.story.last_line.get(rank.number)
+def _row(judged: Judgement, rank: GroupRank) -> RankRow:
+    line = judged.group.story.last_line.get(rank.number)
     dump, gpu = rank.dump, rank.gpu
-    reached = verdict.look.story.reached.get(rank.number, "unknown")
-    return RankSeen(
+    reached = judged.group.story.reached.get(rank.number, "unknown")
+    return RankRow(
         rank=rank.number,
         name=evidence.name_of(rank),
-        standing=_standing(verdict, rank),
+        standing=_standing(judged, rank),
         host=rank.host,
         pid=rank.pid,
         phase=reached if rank.phase in phases.WEAK and reached != "unknown" else rank.phase,
@@ -49,27 +49,27 @@ def _row(verdict: Verdict, rank: RankLook) -> RankSeen:
         gpu_watts=gpu.power_watts if gpu is not None else None,
         why=rank.gone
         or ("" if dump is None else dump.refusal)
-        or ("" if rank.seen else "no stack"),
+        or ("" if rank.has_stack else "no stack"),
         remedy="" if dump is None else dump.remedy,
         last_line=line.text[:300] if line is not None else "",
         last_at=line.at if line is not None else None,
     )
 
 
-def _standing(verdict: Verdict, rank: RankLook) -> Standing:
+def _standing(judged: Judgement, rank: GroupRank) -> Standing:
     if rank.gone:
         return "missing"
-    if rank in verdict.odd:
+    if rank in judged.odd:
         return "odd"
     if rank.stopped:
         return "stopped"
     if rank.moving and rank.wait != "IDLE":
         return "moving"
-    if rank.wait == "IDLE" and verdict.rule.state in ("idle", "serving", "cannot_tell", "slow"):
+    if rank.wait == "IDLE" and judged.rule.state in ("idle", "serving", "cannot_tell", "slow"):
         return "idle"
     if rank.wait in waits.FOR_OTHERS | waits.ON_DEVICE:
         return "waiting"
-    return "present" if rank.seen else "not_seen"
+    return "present" if rank.has_stack else "not_seen"
 
 
 def _by_host(scene: Scene) -> dict[str, list[Snapshot]]:
@@ -79,19 +79,19 @@ def _by_host(scene: Scene) -> dict[str, list[Snapshot]]:
     return hosts
 
 
-def _of_ranks(looks: Sequence[Look]) -> dict[tuple[str, int], int]:
+def _of_ranks(groups: Sequence[RankGroup]) -> dict[tuple[str, int], int]:
     """Return the number of the rank of each (host, pid)."""
     return {
         (rank.host, rank.pid): rank.number
-        for look in looks
-        for rank in look.ranks
+        for group in groups
+        for rank in group.ranks
         if rank.pid is not None
     }
 
 
-def merged_tree(scene: Scene, looks: Sequence[Look]) -> tuple[TreeNode, ...]:
+def merged_tree(scene: Scene, groups: Sequence[RankGroup]) -> tuple[TreeNode, ...]:
     """Merge the stacks of all ranks; snapshots of several hosts are paired from the last one backwards."""
-    numbers = _of_ranks(looks)
+    numbers = _of_ranks(groups)
     hosts = _by_host(scene)
     depth = max((len(many) for many in hosts.values()), default=0)
     merged: list[dict[int, Sequence[Frame]]] = [{} for _ in range(depth)]
@@ -105,10 +105,10 @@ def merged_tree(scene: Scene, looks: Sequence[Look]) -> tuple[TreeNode, ...]:
     return tree.merge([stacks for stacks in merged if stacks])
 
 
-def threads_of(scene: Scene, looks: Sequence[Look]) -> tuple[ThreadSeen, ...]:
+def threads_of(scene: Scene, groups: Sequence[RankGroup]) -> tuple[ThreadRow, ...]:
     """Return the threads of the last snapshot of each host; of several dumps of a process the first."""
-    numbers = _of_ranks(looks)
-    found: list[ThreadSeen] = []
+    numbers = _of_ranks(groups)
+    found: list[ThreadRow] = []
     for host, many in _by_host(scene).items():
         last = next((i for i in range(len(many) - 1, -1, -1) if many[i].dumps), None)
         if last is None:
@@ -122,7 +122,7 @@ def threads_of(scene: Scene, looks: Sequence[Look]) -> tuple[ThreadSeen, ...]:
             role = roles.get(dump.pid, "other")
             number = numbers.get((host, dump.pid))
             found += [
-                ThreadSeen(
+                ThreadRow(
                     number,
                     dump.pid,
                     last,

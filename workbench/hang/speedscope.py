@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench import __version__
+from workbench.core.outputs import writing
 from workbench.errors import clean, shorten
-from workbench.hang.shown import TreeNode
-from workbench.result import replacing
+from workbench.hang.diagnosis_records import TreeNode
 
 if TYPE_CHECKING:
     from workbench.hang.diagnosis import HangDiagnosis
@@ -41,9 +41,9 @@ def speedscope(diagnosis: HangDiagnosis) -> dict[str, Any]:
     }
 
 
-def write(diagnosis: HangDiagnosis, path: str | os.PathLike[str]) -> Path:
+def write(diagnosis: HangDiagnosis, path: str | os.PathLike[str], *, force: bool = False) -> Path:
     """Write the merged stacks as a speedscope file; it appears whole or not at all."""
-    with replacing(path) as out:
+    with writing(path, "stacks", force=force) as out:
         out.write(json.dumps(speedscope(diagnosis), allow_nan=False).encode())
     return Path(path)
 
@@ -64,7 +64,7 @@ def _frame(frame: Frame) -> dict[str, Any]:
 def _profile(
     forest: tuple[TreeNode, ...], at: int, names: dict[int, str], numbers: dict[Frame, int]
 ) -> dict[str, Any]:
-    """Return one snapshot: for each rank its stack, ranks with the same stack beside each other."""
+    """Return one snapshot: for each rank its stack, ranks with the same stack next to each other."""
     stacks: dict[int, list[int]] = {}
     todo: list[tuple[TreeNode, list[int]]] = [(node, []) for node in reversed(forest)]
     while todo:

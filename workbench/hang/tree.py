@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence, Set
 
 from workbench.hang import waits
+from workbench.hang.diagnosis_records import TreeNode
 from workbench.hang.records import Frame
-from workbench.hang.shown import TreeNode
 
 # py-spy itself stops here.
 DEEPEST = 4096
@@ -43,7 +43,7 @@ def merge(snapshots: Sequence[Mapping[int, Sequence[Frame]]]) -> tuple[TreeNode,
     count = len(snapshots)
     roots: dict[tuple[str, str, int], _Node] = {}
     for at, stacks in enumerate(snapshots):
-        # Ranks mostly stand in the same few stacks: each is walked once, for all that share it.
+        # Ranks mostly are in the same few stacks: each is walked once, for all that share it.
         shared: dict[tuple[Frame, ...], list[int]] = {}
         for rank, frames in stacks.items():
             shared.setdefault(tuple(frames), []).append(rank)

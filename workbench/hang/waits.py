@@ -258,7 +258,7 @@ def _leaf_class(frames: Sequence[Frame]) -> WaitClass:
 
 
 def standing(frames: Sequence[Frame]) -> tuple[tuple[str, str, int], ...]:
-    """Return what of a stack, leaf first, may be compared with that of another look.
+    """Return what of a stack, leaf first, may be compared with that of another snapshot.
 
     No native frames and no addresses; and of a wait for a file lock only where it was called: its library
     tries and sleeps in turn, and does not get on by that.

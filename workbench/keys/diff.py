@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from workbench.checkpoint.config import Config
 from workbench.checkpoint.records import TensorTable
+from workbench.core.finding import GRAVITY, Finding
+from workbench.core.verdict import Coverage, Item, State, Verdict
 from workbench.engines import contracts, inspect, registry
 from workbench.engines.outcome import LoadOutcome
 from workbench.engines.profile import Model, NotCovered, Profile, Refused
 from workbench.engines.simulate import Resolve, Tensors, simulate
 from workbench.errors import WorkbenchError
-from workbench.keys import verdict
+from workbench.keys import coverage, verdict
 from workbench.keys.records import KeyDiff, Rename, VersionAnswer
 from workbench.keys.rename import propose
-from workbench.result import GRAVITY, Finding
 
 if TYPE_CHECKING:
     from workbench.checkpoint.open import Checkpoint
@@ -87,7 +90,7 @@ def _check_arguments(python: object, launch: object) -> None:
     """Raise where an argument is of no use, before anything is read."""
     if python is not None and not isinstance(python, str | os.PathLike):
         raise WorkbenchError(
-            f"python={python!r} is no interpreter",
+            f"python={python!r} is not an interpreter",
             why="it is neither text nor a path",
             next_step="Give the path of the Python that the engine is installed in.",
         )
@@ -96,7 +99,7 @@ def _check_arguments(python: object, launch: object) -> None:
         return
     if not isinstance(words, list | tuple) or not all(isinstance(w, str) for w in words):
         raise WorkbenchError(
-            f"launch={launch!r} is no command line",
+            f"launch={launch!r} is not a command line",
             why="it is neither text nor a list of texts",
             next_step='Give the launch command: "python -m sglang.launch_server --model-path ...".',
         )
@@ -239,19 +242,37 @@ def _combine(
     )
     weakest = max((diff.basis for diff in diffs), key=verdict.SURENESS.index)
     many = dataclasses.replace(last, versions=versions, basis=weakest)
-    if all(diff.fate() == last.fate() for diff in diffs):
-        said = f"{last.summary} So it is in all {len(diffs)} known ranges of {last.engine}."
-        return dataclasses.replace(many, summary=said)
+    return dataclasses.replace(many, verdict=_of_all(diffs, versions))
+
+
+def _of_all(diffs: Sequence[KeyDiff], versions: tuple[VersionAnswer, ...]) -> Verdict:
+    """Return the verdict on several ranges of versions: sure only where all agree."""
+    last = diffs[-1]
+    ranges = f"{len(diffs)} known ranges of {last.engine}"
     named = f'Name the version, as in "{last.engine}=={last.version}"'
-    if all(diff.ok is last.ok for diff in diffs) and last.ok is not None:
+    if all(diff.fate() == last.fate() for diff in diffs):
+        sentence = f"{last.summary} The same is true in all {ranges}."
+    elif all(diff.ok is last.ok for diff in diffs) and last.ok is not None:
         state = "loads" if last.ok else "is wrong"
-        said = f"It {state} in every known version of {last.engine}, each in its own way. {named}."
-        return dataclasses.replace(many, summary=said)
-    said = f"Cannot tell: it depends on the version of {last.engine}."
-    said += (
-        f" It loads in {_spans(versions, True)}; not, or not surely, in {_spans(versions, False)}."
+        sentence = f"It {state} in all {ranges}, in each in its own way. {named}."
+    else:
+        good, rest = _spans(versions, True), _spans(versions, False)
+        sentence = f"Cannot tell: it depends on the version of {last.engine}."
+        sentence += f" It loads in {good}; not, or not surely, in {rest}. {named}."
+    agree = all(diff.ok is last.ok for diff in diffs)
+    state_of: dict[bool | None, State] = {True: "ok", False: "wrong", None: "open"}
+    which = Item(
+        "release",
+        f"the version of {last.engine} that serves it",
+        state_of[last.ok] if agree else "open",
+        f"the same answer in all {ranges}" if agree else "it was not named, and the answers differ",
     )
-    return dataclasses.replace(many, ok=None, summary=f"{said} {named}.")
+    answers = (
+        Item("release", v.span or v.version, state_of[v.ok], v.text, essential=False)
+        for v in versions
+    )
+    shown = (structs.replace(item, essential=False) for item in last.verdict.coverage.items)
+    return verdict.of(last.outcome, last.basis, Coverage((which, *answers, *shown)), sentence)
 
 
 def _spans(versions: tuple[VersionAnswer, ...], good: bool) -> str:
@@ -280,8 +301,20 @@ def _result(
     """Make the result of one version's answer."""
     outcome = answer.outcome
     renames = _proposals(checkpoint.table, answer)
-    findings = _findings(checkpoint, outcome, renames, target, launch, answer.uncovered)
-    ok = verdict.judge(outcome, findings, certain, answer.uncovered)
+    kept = _contracts(checkpoint, outcome, target, launch, answer.uncovered)
+    findings = _findings(checkpoint, outcome, renames, kept, answer.uncovered)
+    unsure = "" if certain else why or "this release is not known"
+    question = coverage.Question(
+        table=checkpoint.table,
+        outcome=outcome,
+        contracts=kept,
+        unsure=unsure,
+        uncovered=answer.uncovered,
+        target=target is not None,
+        launch=launch is not None,
+        draft=any(name in kept for name in ("vocabulary", "auxiliary_layers")),
+    )
+    sentence = verdict.summary_line(outcome, findings, unsure, answer.uncovered)
     return KeyDiff(
         checkpoint=str(checkpoint.source),
         model=model,
@@ -290,10 +323,7 @@ def _result(
         model_class=outcome.model_class,
         basis=outcome.basis,
         outcome=outcome.outcome,
-        ok=ok,
-        summary=verdict.summary_line(
-            outcome, ok, findings, why if not certain else "", answer.uncovered
-        ),
+        verdict=verdict.of(outcome.outcome, outcome.basis, coverage.covered(question), sentence),
         keys=outcome.keys,
         parameters=outcome.parameters,
         error=outcome.error,
@@ -311,15 +341,26 @@ def _proposals(table: TensorTable, answer: _Answer) -> tuple[Rename, ...]:
     return propose(table, answer.outcome, answer.resolve)
 
 
+def _contracts(
+    checkpoint: Checkpoint,
+    outcome: LoadOutcome,
+    target: Checkpoint | None,
+    launch: str | Sequence[str] | None,
+    uncovered: str,
+) -> dict[str, list[Finding]]:
+    """Return what each contract that applies finds; none applies to a plain module."""
+    if outcome.engine == "torch" or uncovered:
+        return {}
+    return contracts.check_each(checkpoint, outcome, target=target, launch=launch)
+
+
 def _findings(
     checkpoint: Checkpoint,
     outcome: LoadOutcome,
     renames: tuple[Rename, ...],
-    target: Checkpoint | None,
-    launch: str | Sequence[str] | None,
+    kept: Mapping[str, Sequence[Finding]],
     uncovered: str,
 ) -> tuple[Finding, ...]:
     found = verdict.findings(outcome, renames, str(checkpoint.source), uncovered)
-    if outcome.engine != "torch" and not uncovered:
-        found += contracts.check(checkpoint, outcome, target=target, launch=launch)
-    return tuple(sorted(found, key=lambda finding: GRAVITY[finding.severity]))
+    broken = sorted((f for each in kept.values() for f in each), key=lambda f: GRAVITY[f.severity])
+    return tuple(sorted([*found, *broken], key=lambda finding: GRAVITY[finding.severity]))

@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from workbench.checkpoint.records import TensorGroup, TensorInfo, TensorTable
 from workbench.checkpoint.symbols import concrete, encode, symbolic
 from workbench.checkpoint.templates import Rows, describe, fill, parse
-from workbench.display.text import plural
+from workbench.core.wording import plural
 from workbench.engines.outcome import Gap, LoadOutcome
 from workbench.engines.simulate import Resolve
 from workbench.keys.records import Rename
@@ -417,15 +418,15 @@ def _words(
     keys = plural(landed, "renamed key")
     if not (left or lacks):
         text = (
-            f"{keys}, each on a tensor of its own that {engine} lacked, of the same shape and a "
-            "compatible dtype; nothing is left over and nothing is missing"
+            f"{keys}, each for one tensor that {engine} was missing, of the same shape and a "
+            "compatible dtype; all keys are used and all tensors are there"
         )
-        return text if by_name else f"{text}; but only the shapes speak for it, not the names"
-    text = f"{keys} on tensors that {engine} lacked"
+        return text if by_name else f"{text}; but only the shapes match, not the names"
+    text = f"{keys} for tensors that {engine} was missing"
     if left:
         text += f"; {len(left)} stay lost ({left[0]}{', …' if len(left) > 1 else ''})"
     if lacks:
-        text += f"; {len(lacks)} are still lacking ({lacks[0]}{', …' if len(lacks) > 1 else ''})"
+        text += f"; {len(lacks)} are still missing ({lacks[0]}{', …' if len(lacks) > 1 else ''})"
     return text
 
 
@@ -467,7 +468,7 @@ def _choose(found: list[Rename]) -> tuple[Rename, ...]:
     if len(proved) == 1 and not proved[0].by_name:
         partly = []
     elif len(proved) == 1:
-        proved = [dataclasses.replace(proved[0], chosen=True)]
+        proved = [structs.replace(proved[0], chosen=True)]
         partly = []
     elif len(proved) > 1:
         partly = []

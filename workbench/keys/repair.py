@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from pathlib import Path
 from typing import Any
 
-from workbench.checkpoint.write import write_renamed
+from workbench.checkpoint.write import check_out, write_renamed
 from workbench.errors import WorkbenchError
 from workbench.keys.diff import diff_keys
 from workbench.keys.records import KeyDiff, Rename
@@ -41,8 +40,8 @@ def fix_checkpoint(
     """
     from workbench.checkpoint.open import Checkpoint, open_checkpoint
 
-    folder = _folder(out)
     checkpoint = ckpt if isinstance(ckpt, Checkpoint) else open_checkpoint(ckpt)
+    folder = check_out(checkpoint, out, target=target)
     before = diff_keys(checkpoint, model, target=target)
     rename = _rule(before)
     refused = before.outcome == "refused"
@@ -57,18 +56,8 @@ def fix_checkpoint(
         {old: fresh for old, fresh in zip(names, new, strict=True) if old != fresh},
         config=dict(flat) if flat is not None else None,
     )
-    after = diff_keys(folder, model, target=target)
+    after = diff_keys(out, model, target=target)  # named as it was given
     return _with_notes(after, flat.lost if flat is not None else ())
-
-
-def _folder(out: str | os.PathLike[str]) -> Path:
-    if not isinstance(out, str | os.PathLike) or not str(out):
-        raise WorkbenchError(
-            f"{out!r} is no folder to write to",
-            why="the repaired copy needs one of its own",
-            next_step="Give the path of a folder that does not exist yet.",
-        )
-    return Path(out).expanduser()
 
 
 def _rule(diff: KeyDiff) -> Rename | None:
@@ -80,17 +69,17 @@ def _rule(diff: KeyDiff) -> Rename | None:
         return chosen
     proved = [rename.text for rename in diff.renames if rename.proved]
     if chosen is not None:
-        why = "the proved rule joins tensors, and this copies bytes only"
+        why = "the proved rule joins tensors, and a repair only copies bytes"
     elif proved:
         why = "several renames are proved equally well: " + "; ".join(proved)
     elif diff.renames:
-        why = f"the best rename mends only a part: {diff.renames[0].proof}"
+        why = f"the best rename repairs only a part: {diff.renames[0].proof}"
     else:
-        why = "no rename of the lost keys fits what is lacking"
+        why = "the lost keys cannot be renamed to what is missing"
     raise WorkbenchError(
         f"{diff.checkpoint} is not repaired for {diff.engine_text}",
         why=why,
-        next_step="Look at the diff (workbench diff), and save the draft again with the names it wants.",
+        next_step="Run workbench diff, and save the draft again with the names that the engine expects.",
     )
 
 
@@ -102,14 +91,14 @@ def _nothing_to_do(diff: KeyDiff) -> WorkbenchError:
             next_step="Serve it as it is.",
         )
     return WorkbenchError(
-        f"{diff.checkpoint} has nothing that renaming could repair for {diff.engine_text}",
+        f"renaming keys cannot repair {diff.checkpoint} for {diff.engine_text}",
         why=diff.summary,
         next_step=diff.findings[0].next_step
         if diff.findings
-        else "Look at the diff: workbench diff.",
+        else "Run workbench diff to see the keys.",
     )
 
 
 def _with_notes(diff: KeyDiff, lost: tuple[str, ...]) -> KeyDiff:
-    notes = (*diff.notes, *(f"not expressed in the flat config: {text}" for text in lost))
+    notes = (*diff.notes, *(f"the flat config cannot express: {text}" for text in lost))
     return dataclasses.replace(diff, notes=notes)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import shlex
 from textwrap import shorten
 
-from workbench.display.text import plural
-from workbench.engines.outcome import KeyGroup, LoadOutcome, ParameterGroup
+from workbench.core.finding import Confidence, Finding
+from workbench.core.verdict import Coverage, Verdict
+from workbench.core.wording import plural
+from workbench.engines.outcome import KeyGroup, LoadOutcome, Outcome, ParameterGroup
 from workbench.engines.profile import Basis
 from workbench.keys.records import Rename
-from workbench.result import Finding
 
 # How sure each basis is, the surest first.
 SURENESS: tuple[Basis, ...] = ("traced", "profile_verified", "profile_source_read")
@@ -20,58 +21,60 @@ BASES = {
 }
 
 
+# How sure an answer is that rests on each: a profile that was only read may have been misread.
+_SURE: dict[Basis, Confidence] = {
+    "traced": "certain",
+    "profile_verified": "certain",
+    "profile_source_read": "likely",
+}
+_OVERTURNED = "the engine's own loader, run with --python, doing otherwise"
+
+
 def basis_text(engine: str, basis: Basis) -> str:
     """Return in words what an answer rests on."""
     if engine == "torch" and basis != "traced":
-        return "names and shapes compared, as load_state_dict would"
+        return "names and shapes compared, as load_state_dict does"
     return BASES[basis]
 
 
-def judge(
-    outcome: LoadOutcome, findings: tuple[Finding, ...], certain: bool, uncovered: str
-) -> bool | None:
-    """Return the verdict: True, False, or None where it cannot be told.
-
-    Only what changes the served model counts: lost or lacking tensors, a loader that stops, a broken
-    contract that is certain. What is not certain makes it None, as does a version that no profile knows.
-    """
-    if uncovered or not certain:
-        return None
-    if outcome.outcome != "loads":
-        return False
-    if any(group.status in ("dropped", "mismatched") for group in outcome.keys):
-        return False
-    if any(g.status in ("missing", "partial", "mismatched") for g in outcome.parameters):
-        return False
-    breaking = [f for f in findings if f.changes_output and f.severity != "note"]
-    if any(f.severity == "error" and f.confidence == "certain" for f in breaking):
-        return False
-    return None if breaking else True
+def of(outcome: Outcome, basis: Basis, coverage: Coverage, sentence: str) -> Verdict:
+    """Return the verdict on keys; whether it is one follows from the coverage."""
+    state: str
+    sure: Confidence
+    if coverage.ok is None:
+        state, sure = "cannot_tell", "unknown"
+    elif outcome != "loads":
+        state, sure = outcome, _SURE[basis]
+    else:
+        state, sure = ("loads" if coverage.ok else "wrong"), _SURE[basis]
+    overturned = () if basis == "traced" else (_OVERTURNED,)
+    return Verdict(state, sentence, sure, coverage, overturned)
 
 
 def summary_line(
-    outcome: LoadOutcome, ok: bool | None, findings: tuple[Finding, ...], why: str, uncovered: str
+    outcome: LoadOutcome, findings: tuple[Finding, ...], why: str, uncovered: str
 ) -> str:
     """Return the verdict in one line or two."""
     who = f"{outcome.engine} {outcome.version}".strip()
     if uncovered:
-        return f"Cannot tell: the profile of {who} does not cover this checkpoint ({uncovered})."
-    said = _said(outcome, findings, who)
-    return f"Cannot tell: {why}. As far as is known: {said}" if why else said
+        return f"Cannot tell: the profile of {who} does not describe this checkpoint ({uncovered})."
+    known = _known(outcome, findings, who)
+    return f"Cannot tell: {why}. As far as is known: {known}" if why else known
 
 
-def _said(outcome: LoadOutcome, findings: tuple[Finding, ...], who: str) -> str:
+def _known(outcome: LoadOutcome, findings: tuple[Finding, ...], who: str) -> str:
     total = sum(len(group) for group in outcome.keys)
     losses = _losses(outcome, total)
     if outcome.outcome == "refused":
-        text = f"{who} refuses this config"
+        text = f"{who} refuses this config. {_clause(outcome.error)}."
         if outcome.parameters:
-            text += f", and with it flattened would {losses or 'load everything'}"
-        return f"{text}. {_clause(outcome.error)}."
+            would = _joined([verb + rest for verb, _, rest in losses]) or "load everything"
+            text += f" With the config flattened it would {would}."
+        return text
     if outcome.outcome == "raises":
         return f"{who} stops while loading. {_clause(outcome.error)}."
     if losses:
-        return f"{who} will {losses}."
+        return f"{who} {_joined([verb + s + rest for verb, s, rest in losses])}."
     skipped = sum(len(g) for g in outcome.keys if g.status == "ignored")
     some = (
         f"{total - skipped:,} of {plural(total, 'key')}"
@@ -82,12 +85,12 @@ def _said(outcome: LoadOutcome, findings: tuple[Finding, ...], who: str) -> str:
     if broken:
         return f"{some} load in {who}, but: {broken[0].title}."
     aside = f", {skipped} {'is' if skipped == 1 else 'are'} skipped on purpose" if skipped else ""
-    return f"{some} load in {who}{aside}, and nothing is left unfilled."
+    return f"{some} load in {who}{aside}, and every parameter is filled."
 
 
 def _clause(text: str) -> str:
     """Return the first statement of a longer explanation, as the beginning of a sentence."""
-    first = text.strip().splitlines()[0] if text.strip() else "no reason is given"
+    first = text.strip().splitlines()[0] if text.strip() else "the engine gives no reason"
     parts = first.split("; ") if len(first) < 120 else first.split(": ")
     # What precedes the first colon may be no more than an exception's name.
     first = parts[0] if len(parts[0].split()) > 2 or len(parts) == 1 else ": ".join(parts[:2])
@@ -96,28 +99,31 @@ def _clause(text: str) -> str:
     return first[:1].upper() + first[1:] if first.split(" ")[0].isalpha() else first
 
 
-def _losses(outcome: LoadOutcome, total: int) -> str:
-    """Return what goes wrong, as what the engine will do; "" for nothing."""
-    dropped = sum(len(g) for g in outcome.keys if g.status == "dropped")
+def _losses(outcome: LoadOutcome, total: int) -> list[tuple[str, str, str]]:
+    """Return what goes wrong, each as a verb, its ending for one engine, and the rest."""
+    lost = [g for g in outcome.keys if g.status == "dropped"]
+    dropped = sum(map(len, lost))
     wrong = sum(len(g) for g in outcome.keys if g.status == "mismatched")
     unfilled = sum(len(g.index) for g in outcome.parameters if g.status == "missing")
     part = sum(len(g.index) for g in outcome.parameters if g.status == "partial")
-    parts = []
-    if dropped:
-        parts.append(f"lose {dropped:,} of {plural(total, 'key')}")
-    if wrong:
-        parts.append(f"be given {plural(wrong, 'key')} of a wrong shape")
-    if unfilled:
-        parts.append(f"leave {plural(unfilled, 'parameter')} unfilled")
-    if part:
-        parts.append(f"fill {plural(part, 'parameter')} only in part")
+    silent = "" if _warned(lost) or outcome.outcome == "raises" else "silently "
+    found = [
+        (dropped, f"{silent}ignore", f" {dropped:,} of {plural(total, 'key')}"),
+        (wrong, "get", f" {plural(wrong, 'key')} of the wrong shape or dtype"),
+        (unfilled, "leave", f" {plural(unfilled, 'parameter')} unfilled"),
+        (part, "fill", f" {plural(part, 'parameter')} only in part"),
+    ]
+    return [(verb, "s", rest) for count, verb, rest in found if count]
+
+
+def _joined(parts: list[str]) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else "".join(parts)
 
 
 def findings(
     outcome: LoadOutcome, renames: tuple[Rename, ...], checkpoint: str, uncovered: str
 ) -> list[Finding]:
-    """Return what is to be said of lost, misshapen and lacking tensors, each with its next step."""
+    """Return the findings about lost, misshapen and missing tensors, each with its next step."""
     if uncovered:
         return []
     found: list[Finding] = []
@@ -174,24 +180,27 @@ def _lost(
     count = sum(len(g) for g in lost)
     unfilled = sum(len(g.index) for g in lacking)
     stops = outcome.outcome == "raises"
-    how = (
-        "and stops there" if stops else "without a word" if not _warned(lost) else "with a warning"
-    )
+    how = "stops at" if stops else "warns of and ignores" if _warned(lost) else "silently ignores"
     evidence = _first([f"{g.text}: {g.reason}" for g in lost], "template")
     evidence += _first([f"{g.text} {_state(g)}" for g in lacking], "template")
     return Finding(
         code="keys-lost",
         severity="error",
-        title=f"{plural(count, 'key')} {'reach' if count > 1 else 'reaches'} no parameter, {how}",
-        detail=f"{plural(unfilled, 'parameter')} that the checkpoint was to fill "
-        f"{'keep' if unfilled > 1 else 'keeps'} what the engine made: uninitialised memory for linear "
-        "layers, ones for norms."
-        if unfilled and not stops
-        else "",
+        title=f"The loader {how} {plural(count, 'key')}: {'they match' if count > 1 else 'it matches'} "
+        "no parameter",
+        detail=_left(unfilled) if unfilled and not stops else "",
         evidence_for=evidence,
         changes_output=True,
         place=lost[0].place,
-        next_step=_mend(outcome, renames, checkpoint),
+        next_step=_repair(outcome, renames, checkpoint),
+    )
+
+
+def _left(count: int) -> str:
+    """Say what is in parameters that nothing wrote."""
+    many = f"{plural(count, 'parameter')} that the checkpoint should fill {'keep' if count > 1 else 'keeps'}"
+    return (
+        f"{many} what the engine allocated: uninitialised memory in linear layers, ones in norms."
     )
 
 
@@ -208,26 +217,28 @@ def _warned(lost: list[KeyGroup]) -> bool:
 def _state(group: ParameterGroup) -> str:
     if group.status == "partial":
         lacks = ", ".join(group.wanted[:3]) + (", …" if len(group.wanted) > 3 else "")
-        return f"is written to {group.fraction:.1%}; lacks {lacks}"
-    return "is written by nothing"
+        return f"is {group.fraction:.1%} written; {lacks} missing"
+    return "is not written"
 
 
-def _mend(outcome: LoadOutcome, renames: tuple[Rename, ...], checkpoint: str) -> str:
+def _repair(outcome: LoadOutcome, renames: tuple[Rename, ...], checkpoint: str) -> str:
     chosen = next((r for r in renames if r.chosen), None)
     if chosen is not None:
         if outcome.engine == "torch":
-            return f"Rename `{chosen.text}`, which is proved."
+            return f"Rename `{chosen.text}`: this rule is proved."
         fix = _fix(outcome, checkpoint)
-        return f"Rename `{chosen.text}`, which is proved: `{fix}` writes the copy."
+        return f"Run `{fix}`. It renames `{chosen.text}`, which is proved."
     if sum(r.proved for r in renames) == 1:
         return (
-            "One rename fits (below), but by shape alone: apply it only if the names mean the same."
+            "One rename fits (below), but only by shape. Apply it only if the names mean the same."
         )
     if any(r.proved for r in renames):
-        return "Several renames fit equally well (below): choose one by what wrote the checkpoint."
+        return "Several renames fit equally well (below). Choose by the program that wrote the checkpoint."
     if renames:
-        return f"`{renames[0].text}` mends a part: {renames[0].proof}."
-    return "No rename of these keys fits what is lacking: look at what wrote the checkpoint."
+        return f"`{renames[0].text}` repairs a part: {renames[0].proof}."
+    return (
+        "These keys cannot be renamed to what is missing. Check which program wrote the checkpoint."
+    )
 
 
 def _lacking(outcome: LoadOutcome, lacking: list[ParameterGroup]) -> Finding:
@@ -236,15 +247,14 @@ def _lacking(outcome: LoadOutcome, lacking: list[ParameterGroup]) -> Finding:
     return Finding(
         code="tensors-missing",
         severity="error",
-        title=f"The checkpoint lacks {plural(len(wanted), 'tensor')} that {_who(outcome)} wants",
-        detail=f"{plural(count, 'parameter')} {'keep' if count > 1 else 'keeps'}, in whole or in part, what "
-        "the engine made: uninitialised memory for linear layers, ones for norms.",
+        title=f"The checkpoint lacks {plural(len(wanted), 'tensor')} that {_who(outcome)} needs",
+        detail=_left(count),
         evidence_for=_first([f"{g.text} {_state(g)}" for g in lacking], "template", 6),
         changes_output=True,
         place=outcome.place,
-        next_step=f"Find {wanted[0]} in what was trained, and save it with the checkpoint."
+        next_step=f"Find {wanted[0]} among the trained weights, and save it with the checkpoint."
         if wanted
-        else "Find what was trained for them, and save it with the checkpoint.",
+        else "Find these parameters among the trained weights, and save them with the checkpoint.",
     )
 
 
@@ -257,7 +267,7 @@ def _misshapen(outcome: LoadOutcome, wrong: list[KeyGroup]) -> Finding:
         evidence_for=_first([f"{g.text}: {g.reason}" for g in wrong], "template", 6),
         changes_output=True,
         place=wrong[0].place,
-        next_step="Compare config.json with the weights: sizes, heads and vocabulary must agree.",
+        next_step="Compare config.json with the weights: sizes, heads and vocabulary must match.",
     )
 
 
@@ -265,7 +275,7 @@ def _unused(group: ParameterGroup) -> Finding:
     return Finding(
         code="loaded-but-unused",
         severity="warning",
-        title=f"{group.text} is loaded, and no forward pass reads it",
+        title=f"{group.text} is loaded, but the forward pass does not read it",
         detail=group.unused,
         next_step="Compare what the trainer computes with what this engine computes.",
     )
@@ -275,7 +285,7 @@ def _doubled(outcome: LoadOutcome) -> Finding:
     return Finding(
         code="written-twice",
         severity="warning",
-        title=f"{plural(len(outcome.doubled), 'tensor')} written by more than one key: the last one wins",
+        title=f"{plural(len(outcome.doubled), 'tensor')} written by more than one key: the last key wins",
         evidence_for=outcome.doubled[:6],
-        next_step="Save each tensor once; which one the engine keeps depends on the order of the files.",
+        next_step="Save each tensor once. Which one the engine keeps depends on the order of the files.",
     )

@@ -1,30 +1,41 @@
-"""Turn every switch alone on the same evidence, look closer at the best, and pairs where none is enough."""
+"""Turn every switch alone on the same evidence, the best on all of it, and pairs where none is enough."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
 from typing import Any
 
+from workbench.core.bars import bar as progress_bar
+from workbench.errors import WorkbenchError, shown
 from workbench.speculation.ablations import Ablations
-from workbench.speculation.causes import ENOUGH, Scene, Tried, Verdict, judge, needs_pairs
+from workbench.speculation.causes import ENOUGH, Cause, CauseFacts, Tried, judge_part, needs_pairs
+from workbench.speculation.causes_coverage import AblationQuestion, answered
 from workbench.speculation.comparable import comparable
 from workbench.speculation.lifts import Lift, Reference
-from workbench.speculation.measuring import Measured, State, measure
-from workbench.speculation.static_checks import Hint, check
+from workbench.speculation.measuring import Measured, State, entropy, measure
+from workbench.speculation.static_checks import Hint, check, unchecked
 from workbench.speculation.switches import Switch, base, catalogue, turned
 from workbench.speculation.switches_weights import by_names
-from workbench.speculation.texts import look
+from workbench.speculation.texts import describe
 from workbench.speculation.trial import Trial
+from workbench.speculation.unmodelled import items as unmodelled
 
-FIRST_LOOK = 32  # requests that every switch is tried on
-_PAIR_LOOK = 8  # requests that pairs are tried on
+FIRST_PASS = 32  # requests that every switch is tried on
+_PAIR_PASS = 8  # requests that pairs are tried on
 _CLOSER = 5  # switches of different facts that are then tried on all requests
-_UNDONE_LOOK = 24  # requests that known faults are undone on
-_FIRSTS = 5  # switches that a second one is tried beside
+_UNDONE_PASS = 24  # requests that known faults are undone on
+_FIRSTS = 5  # switches that a second one is tried with
 
 
-def ablate(trial: Trial, *, pairs: bool = True, requests: int = FIRST_LOOK) -> Ablations:
+def ablate(
+    trial: Trial,
+    *,
+    pairs: bool = True,
+    requests: int = FIRST_PASS,
+    only: Sequence[str] | None = None,
+    replayed_ok: bool | None = None,
+) -> Ablations:
     """Change one thing at a time, and see how much of the lost acceptance each change restores.
 
     The target is not run again: every change reads the one trace of the trial.
@@ -36,25 +47,61 @@ def ablate(trial: Trial, *, pairs: bool = True, requests: int = FIRST_LOOK) -> A
     pairs
         Whether to try two changes together where none alone is enough.
     requests
-        How many requests the first look at every switch takes; the best are then replayed on all.
+        How many requests the first pass over every switch takes; the best are then replayed on all.
+    only
+        Names of the changes to try (`changes` lists them), None for all. Then no cause is named: another
+        change may restore as much.
+    replayed_ok
+        The answer of the replay that this trial is of; where the two contradict each other, neither counts.
 
     Returns
     -------
     Ablations
         All changes with what they restore, and the verdict. Interrupted, it holds what was done.
+
+    Raises
+    ------
+    WorkbenchError
+        `only` names a change that is not known for this pair.
     """
-    return _Bench(trial, requests, check(trial)).run(pairs)
+    chosen = _chosen(trial, only)
+    return _Bench(trial, requests, check(trial), only=chosen, replayed_ok=replayed_ok).run(pairs)
 
 
-def undone(trial: Trial, hints: Sequence[Hint]) -> tuple[Verdict, tuple[Lift, ...]]:
-    """Undo only what static checks suspect, on a few requests, and say whether that is the cause.
+def changes(trial: Trial) -> tuple[Switch, ...]:
+    """Return every change that `ablate` can try on a pair, also those that turn out to change nothing."""
+    return tuple(catalogue(trial, describe(trial.trace)))
 
-    What is broken for certain need not be what costs the acceptance: only undoing it tells.
+
+def _chosen(trial: Trial, only: Sequence[str] | None) -> frozenset[str] | None:
+    if only is None:
+        return None
+    known = [switch.name for switch in changes(trial)]
+    names = [only] if isinstance(only, str) else list(only)
+    wrong = [name for name in names if name not in known]
+    if not names or wrong:
+        close = get_close_matches(str(wrong[0]), known, n=3) if wrong else known[:3]
+        raise WorkbenchError(
+            f"{shown(wrong[0])} is not a change that can be tried here"
+            if wrong
+            else "only is empty",
+            why=f"{len(known)} changes are known for this draft and target",
+            next_step=f"Name some of them, such as {', '.join(map(shown, close or known[:3]))}, "
+            "or leave only= out to try all.",
+        )
+    return frozenset(names)
+
+
+def undone(trial: Trial, hints: Sequence[Hint]) -> tuple[Cause, tuple[Lift, ...]]:
+    """Undo only what static checks suspect, on a few requests, and return whether that is the cause.
+
+    What is broken for certain need not be what costs the acceptance: only undoing it shows that.
     """
-    some = trial.some(_spread(len(trial.trace), _UNDONE_LOOK))
+    some = trial.some(_spread(len(trial.trace), _UNDONE_PASS))
     facts = frozenset(hint.fact for hint in hints if hint.fact)
-    found = _Bench(some, _UNDONE_LOOK, tuple(hints), facts).run(pairs=True)
-    return found.verdict, (*found.lifts, *found.pairs)
+    bench = _Bench(some, _UNDONE_PASS, tuple(hints), facts)
+    found = bench.run(pairs=True)
+    return bench.cause, (*found.lifts, *found.pairs)
 
 
 class _Bench:
@@ -66,9 +113,13 @@ class _Bench:
         requests: int,
         hints: tuple[Hint, ...],
         facts: frozenset[str] | None = None,
+        only: frozenset[str] | None = None,
+        replayed_ok: bool | None = None,
     ) -> None:
         self.facts = facts
-        self.texts = look(trial.trace)
+        self.only = only
+        self.replayed_ok = replayed_ok
+        self.texts = describe(trial.trace)
         kept = self.texts.kept
         whole = not self.texts.looping or self.texts.refused or not kept
         trial = trial if whole else trial.some(kept)
@@ -80,21 +131,24 @@ class _Bench:
         self.singles: list[Tried] = []
         self.pairs: list[Tried] = []
         self.idle: list[str] = []
+        self.left = ""  # why not every switch was tried
         self._switches: dict[int, list[Switch]] = {}
 
     def run(self, pairs: bool) -> Ablations:
         trial = self.trial
         if self.texts.refused:
             nothing = measure(base(self.few), self.counted)
+            self.left = "the texts are no evidence"
             return self._result(Reference(nothing, trial.expected), base(self.few))
         served = self._measure(base(trial))
         reference = Reference(served, trial.expected)
         try:
-            self._look(reference)
+            self._try_each(reference)
             self._confirm(reference)
             if pairs and needs_pairs(self._scene(reference)):
                 self._search(reference)
         except KeyboardInterrupt:
+            self.left = "interrupted"
             self.notes.append("interrupted: not every change was tried")
         return self._result(reference, base(trial))
 
@@ -102,6 +156,10 @@ class _Bench:
         return measure(state, self.counted)
 
     def _of(self, trial: Trial) -> list[Switch]:
+        """Return the switches to try on a trial."""
+        return [s for s in self._known(trial) if self.only is None or s.name in self.only]
+
+    def _known(self, trial: Trial) -> list[Switch]:
         """Return the switches for a trial; those of other targets and texts hold traces of its requests."""
         if id(trial) not in self._switches:
             found = catalogue(trial, self.texts)
@@ -110,7 +168,7 @@ class _Bench:
             self._switches[id(trial)] = found
         return self._switches[id(trial)]
 
-    def _look(self, whole: Reference) -> None:
+    def _try_each(self, whole: Reference) -> None:
         """Try every switch on some requests."""
         start = base(self.few)
         kept, self.idle = turned(self._of(self.few), start)
@@ -147,7 +205,7 @@ class _Bench:
 
     def _search(self, reference: Reference) -> None:
         """Add a second switch to the best first ones; the best pairs are then tried on all requests."""
-        trial = self.trial.some(_spread(len(self.trial.trace), _PAIR_LOOK))
+        trial = self.trial.some(_spread(len(self.trial.trace), _PAIR_PASS))
         start = base(trial)
         served = Reference(measure(start, "places"), self.trial.expected)
         switches = self._of(trial)
@@ -198,7 +256,7 @@ class _Bench:
             best.setdefault(one.facts, one.switches[0])
         return list(best.values())[:_FIRSTS]
 
-    def _scene(self, reference: Reference) -> Scene:
+    def _scene(self, reference: Reference) -> CauseFacts:
         trial = self.served
         agreement = replayed = None
         if trial.emitted is not None:
@@ -206,7 +264,7 @@ class _Bench:
             replayed = trial.replayed.accept_length
         held = set(by_names(trial))
         unknown = trial.draft.filled
-        return Scene(
+        return CauseFacts(
             reference, self.singles, self.pairs, self.hints, self.texts,
             absent=tuple(name for name in unknown if name not in held), unknown=unknown,
             observed=trial.observed, agreement=agreement, replayed=replayed,
@@ -222,9 +280,34 @@ class _Bench:
                 "counted from every place of the answers, as the trainer's metrics are; an engine's own "
                 "rounds begin at the harder places and accept less"
             )  # fmt: skip
+        untried = self._untried()
+        self.left = self.left or ("not asked for" if untried else "")
+        self.cause = judge_part(scene, untried)
+        cause, verdict = answered(self._question(scene))
         return Ablations.build(
-            scene, judge(scene), start, counted=self.counted, idle=tuple(self.idle),
+            scene, cause, verdict, entropy(start), counted=self.counted, idle=tuple(self.idle),
             source=self.trial.checkpoint.source, engine=self.trial.launch.engine, notes=tuple(notes),
+        )  # fmt: skip
+
+    def _untried(self) -> list[str]:
+        """Return the changes that were not asked for, or that an interruption kept from being tried."""
+        if self.texts.refused or (self.only is None and self.left != "interrupted"):
+            return []
+        tried = {switch.name for one in self.singles for switch in one.switches} | set(self.idle)
+        return [switch.name for switch in self._known(self.few) if switch.name not in tried]
+
+    def _question(self, scene: CauseFacts) -> AblationQuestion:
+        trial = self.served
+        catalogue: dict[str, tuple[str, ...]] = {}
+        for switch in () if self.texts.refused else self._known(self.few):
+            catalogue[switch.fact] = (*catalogue.get(switch.fact, ()), switch.name)
+        beyond = {}
+        if len(trial.trace.inputs) <= trial.draft.settings.aux:
+            beyond["auxiliary layers"] = "the features of the target's other layers are not known"
+        return AblationQuestion(
+            scene, self.cause, catalogue, tuple(self.idle), self.left, beyond, unchecked(trial),
+            tuple(unmodelled(trial.checkpoint.config.text, essential=trial.emitted is None)),
+            self.replayed_ok,
         )  # fmt: skip
 
 
@@ -237,6 +320,4 @@ def _spread(count: int, wanted: int) -> list[int]:
 
 def _shown(items: Sequence[Any], what: str) -> Iterator[Any]:
     """Yield items with a progress bar where somebody watches."""
-    from tqdm import tqdm
-
-    yield from tqdm(items, desc=what, leave=False, disable=not sys.stderr.isatty())
+    yield from progress_bar(items, desc=what)

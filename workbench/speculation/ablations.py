@@ -6,15 +6,18 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 
-from workbench.result import Experiment, Finding, Result
-from workbench.speculation.causes import Scene, Verdict
+from workbench.core.finding import Experiment, Finding
+from workbench.core.result import Result
+from workbench.core.saving import Saved, fields_of
+from workbench.core.verdict import Verdict
+from workbench.speculation.ablations_saved import SavedAblations, SavedLift, SavedVerdict
+from workbench.speculation.causes import Cause, CauseFacts
 from workbench.speculation.expected import Expected
 from workbench.speculation.lifts import Lift, Reference
-from workbench.speculation.measuring import State, entropy
 from workbench.speculation.static_checks import Hint
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Ablations(Result):
     """Every counterfactual of one pair on the same evidence.
 
@@ -27,20 +30,23 @@ class Ablations(Result):
     served
         What was accepted without any change.
     expected
-        What should be, None where nobody knows.
+        What should be, None where it is not known.
     lifts, pairs
         Single changes, best first, and two together.
     idle
         Switches that change nothing for this pair.
     entropy, largest_entropy
         Of the draft's distribution as served, in nats; near the largest it says nothing at all.
+    cause
+        What follows from the changes: what lost the acceptance, or why that is not known.
     verdict
-        What follows.
+        The answer, with every change, comparison and fault that it covers.
     observed, agreement
         The recorded engine's accept length and the share of its rounds that the replay has as it had.
     """
 
     schema: ClassVar[str] = "workbench.ablations/1"
+    Saved: ClassVar[type[Saved]] = SavedAblations
 
     source: str
     engine: str
@@ -53,6 +59,7 @@ class Ablations(Result):
     entropy: float
     largest_entropy: float
     distinct: tuple[float, float, float]
+    cause: Cause
     verdict: Verdict
     observed: float | None = None
     agreement: float | None = None
@@ -62,9 +69,10 @@ class Ablations(Result):
     @classmethod
     def build(
         cls,
-        scene: Scene,
+        scene: CauseFacts,
+        cause: Cause,
         verdict: Verdict,
-        start: State,
+        spread: tuple[float, float],
         *,
         counted: str,
         idle: tuple[str, ...],
@@ -72,8 +80,7 @@ class Ablations(Result):
         engine: str,
         notes: tuple[str, ...],
     ) -> Self:
-        """Put a scene and its verdict into a result."""
-        spread, largest = entropy(start)
+        """Put what was measured and what follows from it into a result; `spread` as `entropy` has it."""
         singles = sorted((t.lift for t in scene.singles), key=lambda lift: -lift.accept_length)
         pairs = sorted((t.lift for t in scene.pairs), key=lambda lift: -lift.accept_length)
         return cls(
@@ -85,40 +92,21 @@ class Ablations(Result):
             lifts=tuple(singles),
             pairs=tuple(pairs),
             idle=idle,
-            entropy=spread,
-            largest_entropy=largest,
+            entropy=spread[0],
+            largest_entropy=spread[1],
             distinct=scene.texts.distinct,
+            cause=cause,
             verdict=verdict,
             observed=scene.observed,
             agreement=scene.agreement,
-            findings=tuple(_findings(verdict, scene)),
+            findings=tuple(_findings(cause, scene)),
             notes=notes,
         )
-
-    @property
-    def ok(self) -> bool | None:
-        """True: nothing is wrong. False: a cause is named. None: cannot tell."""
-        return self.verdict.ok
-
-    @property
-    def summary(self) -> str:
-        """The verdict in one sentence."""
-        return self.verdict.sentence
 
     @property
     def title(self) -> str:
         """The heading of its page."""
         return f"Ablations of {self.source}" + (f" in {self.engine}" if self.engine else "")
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Ablations) and self.to_json() == other.to_json()
-
-    def __hash__(self) -> int:
-        return hash((self.source, self.engine, self.summary))
-
-    def __bool__(self) -> bool:
-        """Return True only where `ok` is."""
-        return self.ok is True
 
     def __getitem__(self, name: str) -> Lift:
         """Return a single change, or a pair as ``one + other``, by its name."""
@@ -151,63 +139,53 @@ class Ablations(Result):
                 "words": lift.words,
             }
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain data."""
-        return {
-            "schema": self.schema,
-            "ok": self.ok,
-            "summary": self.summary,
-            "source": self.source,
-            "engine": self.engine,
-            "counted": self.counted,
-            "expected": None if self.expected is None else dataclasses.asdict(self.expected),
-            "served": self.served.to_dict(),
-            "lifts": [lift.to_dict() for lift in self.lifts],
-            "pairs": [lift.to_dict() for lift in self.pairs],
-            "idle": list(self.idle),
-            "entropy": self.entropy,
-            "largest_entropy": self.largest_entropy,
-            "distinct": list(self.distinct),
-            "verdict": self.verdict.to_dict(),
-            "observed": self.observed,
-            "agreement": self.agreement,
-            "findings": [finding.to_dict() for finding in self.findings],
-            "notes": list(self.notes),
-        }
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Rebuild the result from `to_dict`."""
-        expected = data["expected"]
-        if expected is not None:
-            expected = Expected(**{**expected, "per_position": tuple(expected["per_position"])})
-        plain = (
-            "source", "engine", "counted", "entropy", "largest_entropy", "observed", "agreement",
-        )  # fmt: skip
-        return cls(
-            **{name: data[name] for name in plain},
-            served=Lift.from_dict(data["served"]),
-            expected=expected,
-            lifts=tuple(Lift.from_dict(lift) for lift in data["lifts"]),
-            pairs=tuple(Lift.from_dict(lift) for lift in data["pairs"]),
-            idle=tuple(data["idle"]),
-            distinct=(data["distinct"][0], data["distinct"][1], data["distinct"][2]),
-            verdict=Verdict.from_dict(data["verdict"]),
-            findings=tuple(Finding.from_dict(finding) for finding in data["findings"]),
-            notes=tuple(data["notes"]),
+    def saved(self) -> SavedAblations:
+        """Return the ablations as they are written."""
+        plain = fields_of(self) | {name: getattr(self, name) for name in _PLAIN}
+        return SavedAblations(
+            **plain | {"verdict": SavedVerdict.of(self.cause, self.verdict)},
+            served=SavedLift.of(self.served),
+            lifts=tuple(map(SavedLift.of, self.lifts)),
+            pairs=tuple(map(SavedLift.of, self.pairs)),
         )
 
-    def to_text(self, width: int | None = None) -> str:
-        """Return the verdict, the table of changes and the findings as text."""
-        from workbench.speculation.ablations_view import text
+    @classmethod
+    def restored(cls, saved: SavedAblations, verdict: Verdict) -> Self:
+        """Rebuild the ablations; the one stored verdict is the cause and the verdict."""
+        return cls(
+            **{name: getattr(saved, name) for name in _PLAIN},
+            served=saved.served.restored_lift(),
+            lifts=tuple(lift.restored_lift() for lift in saved.lifts),
+            pairs=tuple(lift.restored_lift() for lift in saved.pairs),
+            cause=saved.verdict.cause(),
+            verdict=saved.verdict.core(saved.ok, cls.schema),
+            findings=saved.findings,
+            notes=saved.notes,
+        )
 
-        return text(self, width)
+    def contradiction(self) -> str:
+        """Return what contradicts the verdict: a cause under True, no cause under False."""
+        if self.cause.ok is not self.ok:
+            return f"the verdict's state is {self.cause.state}"
+        if self.ok is False:
+            names = {lift.switches for lift in (*self.lifts, *self.pairs)}
+            if not self.cause.facts:
+                return "the verdict names no cause"
+            if self.cause.switches and self.cause.switches not in names:
+                return f"the changes lack {' + '.join(self.cause.switches)}"
+        wrong = [f for f in self.findings if f.code in _ACCUSING]
+        if self.ok is not False and wrong:
+            return f"a finding names a cause: {wrong[0].title}"
+        if self.ok is True and self.expected is None:
+            return "there is nothing that acceptance was compared with"
+        return ""
 
-    def payload(self, limit: int | None = None) -> dict[str, Any]:
-        """Return the data of the interactive view."""
-        from workbench.speculation.ablations_view import payload
 
-        return payload(self, limit)
+_PLAIN = (
+    "source", "engine", "counted", "expected", "idle", "entropy", "largest_entropy", "distinct",
+    "observed", "agreement",
+)  # fmt: skip
+_ACCUSING = ("cause-found", "two-causes", "cause-named")
 
 
 def _served(reference: Reference) -> Lift:
@@ -215,17 +193,17 @@ def _served(reference: Reference) -> Lift:
     return dataclasses.replace(lift, words="as served", restored=None, restored_interval=None)
 
 
-def _findings(verdict: Verdict, scene: Scene) -> Iterator[Finding]:
-    """Yield the verdict, then what is known without a replay and whether the replay confirms it."""
-    wrong = verdict.ok is False
+def _findings(cause: Cause, scene: CauseFacts) -> Iterator[Finding]:
+    """Yield the cause, then what is known without a replay and whether the replay confirms it."""
+    wrong = cause.ok is False
     experiment = None
-    if verdict.state in ("found", "pair"):
+    if cause.state in ("found", "pair"):
         best = next(
-            t.lift for t in (*scene.singles, *scene.pairs) if t.lift.switches == verdict.switches
+            t.lift for t in (*scene.singles, *scene.pairs) if t.lift.switches == cause.switches
         )
         experiment = Experiment(
-            change=verdict.next_step or verdict.sentence,
-            if_right=f"the server logs an accept length near {best.accept_length:.2f}",
+            change=cause.next_step or cause.sentence,
+            if_right=f"the server logs an accept len near {best.accept_length:.2f}",
             if_wrong="it stays where it is: replay that run, and this cause is not the only one",
         )
     yield Finding(
@@ -234,31 +212,31 @@ def _findings(verdict: Verdict, scene: Scene) -> Iterator[Finding]:
             "healthy": "nothing-lost", "sampling": "sampled-text",
             "no_expectation": "no-expectation", "refused": "repetitive-text",
             "not_reproduced": "not-reproduced", "cannot_tell": "cause-unknown",
-        }[verdict.state],
-        severity="error" if wrong else "note" if verdict.ok else "warning",
-        title=verdict.sentence,
-        detail=f"Missing: {verdict.missing}." if verdict.missing else "",
-        evidence_for=verdict.evidence_for,
-        evidence_against=verdict.evidence_against,
-        confidence=verdict.confidence,
+        }[cause.state],
+        severity="error" if wrong else "note" if cause.ok else "warning",
+        title=cause.sentence,
+        detail=f"Missing: {cause.missing}." if cause.missing else "",
+        evidence_for=cause.evidence_for,
+        evidence_against=cause.evidence_against,
+        confidence=cause.confidence,
         changes_output=wrong,
-        next_step=verdict.next_step,
+        next_step=cause.next_step,
         experiment=experiment,
     )  # fmt: skip
     for hint in scene.hints:
-        yield _told(hint, verdict, scene)
+        yield _with_replay_answer(hint, cause, scene)
 
 
-def _told(hint: Hint, verdict: Verdict, scene: Scene) -> Finding:
-    """Return a static finding with what the replay says of its fact."""
+def _with_replay_answer(hint: Hint, cause: Cause, scene: CauseFacts) -> Finding:
+    """Return a static finding with the replay's answer about its fact."""
     finding = hint.finding
-    if hint.fact and hint.fact in verdict.facts:
-        said = "the replay confirms that this lost the acceptance"
-        return dataclasses.replace(finding, evidence_for=(*finding.evidence_for, said))
+    if hint.fact and hint.fact in cause.facts:
+        confirmed = "the replay confirms that this lost the acceptance"
+        return dataclasses.replace(finding, evidence_for=(*finding.evidence_for, confirmed))
     tried = [t.lift for t in scene.singles if t.facts == {hint.fact}]
-    if tried and verdict.ok is not None and finding.severity != "note":
+    if tried and cause.ok is not None and finding.severity != "note":
         best = max(tried, key=lambda lift: lift.accept_length)
-        said = f"{best.words}: {best.lift:+.2f} tokens a round, which is not the loss"
-        against = (*finding.evidence_against, said)
+        other = f"{best.words}: {best.lift:+.2f} tokens a round, which is not the loss"
+        against = (*finding.evidence_against, other)
         return dataclasses.replace(finding, evidence_against=against)
     return finding

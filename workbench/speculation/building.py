@@ -10,30 +10,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.errors import WorkbenchError
-from workbench.speculation.asking import Words
-from workbench.speculation.beside import beside
 from workbench.speculation.comparable import comparable
+from workbench.speculation.counts import HARDLY, Counts, contradicting
+from workbench.speculation.coverage import Proof, ReplayEvidence
+from workbench.speculation.engine_features import compare_with_engine
 from workbench.speculation.facts import Facts
-from workbench.speculation.judging import (
-    HARDLY,
-    NEAR,
-    Judged,
-    Proof,
-    Seen,
-    contradicting,
-    judge,
-    suspects,
-)
-from workbench.speculation.kept import Asked, Kept
+from workbench.speculation.judging import judge, suspects
 from workbench.speculation.loading import FILLS
 from workbench.speculation.measuring import State, measure
+from workbench.speculation.prompts import Words
+from workbench.speculation.replay_findings import NEAR
 from workbench.speculation.replayed import Replayed
-from workbench.speculation.result import COURSE, Agreement, Replay
+from workbench.speculation.result import COURSE, Replay
+from workbench.speculation.round_columns import Asked, RoundColumns
 from workbench.speculation.setup import as_launched
-from workbench.speculation.static_checks import Hint, sufficient
-from workbench.speculation.tally import Tally
-from workbench.speculation.texts import look
+from workbench.speculation.static_checks import Hint, sufficient, unchecked
+from workbench.speculation.tally import Agreement, Tally
+from workbench.speculation.texts import describe
 from workbench.speculation.tops import tops_of
+from workbench.speculation.unmodelled import items as unmodelled
 
 if TYPE_CHECKING:
     from workbench.speculation.trial import Trial
@@ -65,38 +60,44 @@ def build(
     if not len(replayed):
         raise WorkbenchError(
             "there are no rounds to replay",
-            why="no request was answered with more than one token",
+            why="each answer has one token or none",
             next_step="Record longer answers, or give longer prompts.",
         )
     launch, driving = trial.launch, trial.driving
     own = Tally.of(replayed.accepted.tolist())
     observed, contradictions = _observed(trial, facts)
     fills = _fills(trial)
-    texts = look(trial.trace)
+    texts = describe(trial.trace)
     agreement = _agreement(replayed) if trial.emitted is not None else None
-    seen = Seen(
+    counts = Counts(
         replayed=own,
         observed=observed,
         logged=facts.logged if facts else None,
         expected=trial.expected,
-        agreement=agreement,
-        fills=fills,
-        filled=trial.draft.filled,
-        texts=texts,
-        static=(*(hint.finding for hint in hints), *(beside(trial, facts) if facts else ())),
         steps=driving.steps,
-        engine=engine,
-        launch=launch,
+        topk=driving.topk,
+        agreement=agreement,
         real=trial.emitted is not None,
         alike=_as_expected(trial),
-        ran=facts.launch.engine if facts is not None and facts.launch is not None else "",
-        topk=driving.topk,
         deepest=launch.steps if facts is not None and facts.launch is not None else None,
         contradictions=contradictions,
     )
-    if suspects(seen):
-        seen = dataclasses.replace(seen, proof=_proof(trial, hints, seen.length or 1.0))
-    judged: Judged = judge(seen)
+    numbers = compare_with_engine(trial, facts) if facts else ()
+    known = ReplayEvidence(
+        counts,
+        engine=engine,
+        launch=launch,
+        fills=fills,
+        filled=trial.draft.filled,
+        texts=texts,
+        static=(*(hint.finding for hint in hints), *numbers),
+        unchecked=unchecked(trial),
+        fields=tuple(unmodelled(trial.checkpoint.config.text, essential=not counts.of_engine)),
+        ran=facts.launch.engine if facts is not None and facts.launch is not None else "",
+    )
+    if suspects(known):
+        known = dataclasses.replace(known, proof=_proof(trial, hints, counts.length or 1.0))
+    judged = judge(known)
     return Replay(
         target=target,
         draft=draft,
@@ -106,13 +107,12 @@ def build(
         steps=driving.steps,
         topk=driving.topk,
         draft_tokens=driving.draft_tokens,
-        ok=judged.ok,
-        summary=judged.summary,
+        verdict=judged.verdict,
         total=len(replayed),
         temperature=temperature,
         replayed=own,
         observed=observed,
-        logged=seen.logged,
+        logged=counts.logged,
         expected=trial.expected,
         agreement=agreement,
         fills=fills,
@@ -139,9 +139,9 @@ def course_of(replayed: Replayed, *, known: bool) -> tuple[tuple[float, float | 
 def _observed(trial: Trial, facts: Facts | None) -> tuple[Tally | None, tuple[str, ...]]:
     """Count the engine's rounds: its own histograms where every request has one, else what was emitted.
 
-    Beside it stands what contradicts: a histogram of other answers, a log of another run.
+    With them comes what contradicts: a histogram of other answers, a log of another run.
     """
-    said: list[str] = []
+    odd: list[str] = []
     emitted = None
     if trial.emitted is not None:
         emitted = Tally.of(n - 1 for request in trial.emitted for n in request)
@@ -151,12 +151,12 @@ def _observed(trial: Trial, facts: Facts | None) -> tuple[Tally | None, tuple[st
         # A length that a request stops at cuts its last round.
         cut = (trial.driving.steps + 1) * len(facts.run.requests)
         if not streamed <= tokens <= streamed + cut:
-            said.append(
+            odd.append(
                 f"the answers' histograms count {tokens:,} tokens, and {streamed:,} were answered"
             )
             counted = None
     found = counted or emitted or (facts.tally if facts else None)
-    return found, (*said, *contradicting(found, facts.logged if facts else None))
+    return found, (*odd, *contradicting(found, facts.logged if facts else None))
 
 
 def _histograms(trial: Trial, facts: Facts | None) -> Tally | None:
@@ -169,29 +169,29 @@ def _histograms(trial: Trial, facts: Facts | None) -> Tally | None:
 
 
 def _proof(trial: Trial, hints: Sequence[Hint], length: float) -> Proof:
-    """Undo what is known to be wrong, and say what comes of it."""
+    """Undo what is known to be wrong, and return what comes of it."""
     from workbench.speculation.ablate import undone
 
     whole = sufficient(hints)
-    verdict, lifts = undone(trial, hints)
-    chosen = [one for one in lifts if set(one.switches) == set(verdict.switches)]
+    cause, lifts = undone(trial, hints)
+    chosen = [one for one in lifts if set(one.switches) == set(cause.switches)]
     best = max(chosen or lifts, key=lambda one: one.accept_length, default=None)
-    proved = verdict.ok is False
-    if verdict.state == "no_expectation" and best is not None:
-        # Nobody knows how much there should be; but from hardly any to some is an effect, and no chance.
+    proved, sure = cause.ok is False, cause.confidence
+    if cause.state == "no_expectation" and best is not None:
+        # What it should be is not known; but from hardly any to some is an effect, and more than chance.
         proved = best.accept_length - 1 > 3 * HARDLY and best.lift_interval[0] > HARDLY
-    facts = set(verdict.facts) or set(best.facts if best is not None else ())
-    said = tuple(h.finding.title.rstrip(".") for h in hints if h.fact in facts)
+        sure = "likely"
+    facts = set(cause.facts) or set(best.facts if best is not None else ())
+    titles = tuple(h.finding.title.rstrip(".") for h in hints if h.fact in facts)
     if not proved and whole and length - 1 < HARDLY:
-        # Too few requests for the ablations' rules, or no expectation; but from nothing to some is no chance.
+        # Too few requests for the ablations' rules, or no expectation; but from nothing to some is an effect.
         back = best is not None and best.accept_length - 1 > 3 * HARDLY
         if back or best is None:
-            return Proof(
-                True, whole, best.words if best else "", best.accept_length if best else None
-            )
-    if best is None or verdict.state == "named":
-        return Proof(proved, said)
-    return Proof(proved, said, best.words, best.accept_length)
+            words, reached = (best.words, best.accept_length) if best else ("", None)
+            return Proof(True, whole, words, reached, "certain")
+    if best is None or cause.state == "named":
+        return Proof(proved, titles, confidence=sure)
+    return Proof(proved, titles, best.words, best.accept_length, sure)
 
 
 def _as_expected(trial: Trial) -> float | None:
@@ -234,7 +234,7 @@ def _fills(trial: Trial) -> dict[str, float]:
     return found
 
 
-def _kept(trial: Trial, replayed: Replayed, facts: Facts | None, words: Words) -> Kept:
+def _kept(trial: Trial, replayed: Replayed, facts: Facts | None, words: Words) -> RoundColumns:
     names = [r.name for r in facts.run.requests] if facts and facts.run else []
     if facts and not names:
         names = [r.name for r in facts.recorded]
@@ -247,5 +247,5 @@ def _kept(trial: Trial, replayed: Replayed, facts: Facts | None, words: Words) -
         )
     )
     tops = tops_of(trace, replayed)
-    kept = Kept(replayed, tops.tokens, tops.shares, requests)
+    kept = RoundColumns(replayed, tops.tokens, tops.shares, requests)
     return dataclasses.replace(kept, words=words.of(kept.used()))

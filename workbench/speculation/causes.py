@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Literal, Self
+from typing import Literal
 
-from workbench.result import Confidence
+from workbench.core.finding import Confidence
 from workbench.speculation.lifts import Lift, Reference, clear
 from workbench.speculation.measuring import Measured, interval
 from workbench.speculation.static_checks import Hint
@@ -19,12 +19,12 @@ from workbench.speculation.switches import Switch
 from workbench.speculation.texts import Texts
 
 ENOUGH = 0.8  # of the lost acceptance that a cause must bring back
-_SMALL = 0.03  # of the expected length: a smaller loss is not worth a cause
+SMALL = 0.03  # of the expected length: a smaller loss is not worth a cause
 _NEEDED = 0.15  # of the loss that the second of a pair must add to either alone
 _NEAR = 0.2  # of the loss: what restores less is not called near
 UNSURE = 0.05  # of the expected length: a larger loss that may be chance is no health
-_FEW = 8  # requests; samples of fewer say little of how much acceptance varies
-_AGREES = 0.85  # of the rounds that a faithful replay has as the engine had them
+FEW = 8  # requests; samples of fewer say little of how much acceptance varies
+AGREES = 0.85  # of the rounds that a faithful replay has as the engine had them
 
 State = Literal[
     "found", "pair", "named", "healthy", "sampling", "no_expectation", "refused",
@@ -53,7 +53,7 @@ class Tried:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Verdict:
+class Cause:
     """What is concluded.
 
     Attributes
@@ -87,27 +87,17 @@ class Verdict:
 
     @property
     def ok(self) -> bool | None:
-        """True: nothing is wrong with the draft. False: a cause is named. None: cannot tell."""
+        """What the state says alone: True: nothing is wrong. False: a cause is named. None: cannot tell.
+
+        The answer of `Ablations` follows from its coverage, which may know of something that is open.
+        """
         if self.state in ("healthy", "sampling"):
             return True
         return False if self.state in ("found", "pair", "named") else None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in self._items()}
-
-    def _items(self) -> list[tuple[str, Any]]:
-        return [(f.name, getattr(self, f.name)) for f in dataclasses.fields(self)]
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Rebuild it from `to_dict`."""
-        found: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
-        return cls(**found)
-
 
 @dataclasses.dataclass(frozen=True)
-class Scene:
+class CauseFacts:
     """All that a verdict is made of.
 
     Attributes
@@ -137,7 +127,7 @@ class Scene:
     replayed: float | None = None
 
 
-def judge(scene: Scene) -> Verdict:
+def judge(scene: CauseFacts) -> Cause:
     """Return the verdict."""
     early = _without_search(scene)
     if early is not None:
@@ -145,7 +135,37 @@ def judge(scene: Scene) -> Verdict:
     return _single(scene) or _pair(scene) or _named(scene) or _cannot_tell(scene, "")
 
 
-def needs_pairs(scene: Scene) -> bool:
+def judge_part(scene: CauseFacts, left: Sequence[str]) -> Cause:
+    """Return what is concluded where the changes `left` were not tried.
+
+    What they would restore is not known: then no cause is found, and none is ruled out.
+    """
+    cause = judge(scene)
+    if not left or _without_search(scene) is not None:
+        return cause
+    count = len(left)
+    others = f"{count} other change{'s were' if count > 1 else ' was'} not tried"
+    tried = [*scene.singles, *scene.pairs]
+    best = max(tried, key=lambda t: t.measured.accept_length, default=None)
+    near = ""
+    if best is not None:
+        lift = best.lift
+        near = f" With {lift.words} the accept length is {lift.accept_length:.2f}."
+    expected = scene.reference.expected
+    served = scene.reference.served.accept_length
+    return Cause(
+        "cannot_tell",
+        f"Cannot tell: {served:.2f} tokens a round instead of "
+        f"{expected.accept_length if expected else 0:.2f}, and {others}.{near}",
+        nearest=best.lift.name if best is not None else "",
+        evidence_for=cause.evidence_for,
+        evidence_against=(*cause.evidence_against, f"not tried: {', '.join(left[:8])}"),
+        missing=f"what the other {count} would restore" if count > 1 else "what it would restore",
+        next_step="Run .ablate() without only=, to its end: it tries all of them.",
+    )
+
+
+def needs_pairs(scene: CauseFacts) -> bool:
     """Tell whether single changes leave the loss unexplained, so that pairs are worth trying."""
     return _without_search(scene) is None and _single(scene) is None
 
@@ -156,31 +176,31 @@ def lost(reference: Reference) -> bool:
     if expected is None or loss is None:
         return False
     high = interval(reference.served.draws())[1]
-    return loss >= _SMALL * expected.accept_length and high < expected.accept_length
+    return loss >= SMALL * expected.accept_length and high < expected.accept_length
 
 
-def _without_search(scene: Scene) -> Verdict | None:
+def _without_search(scene: CauseFacts) -> Cause | None:
     """Return the verdict where no ablation can decide anything."""
     if scene.texts.refused:
-        return Verdict(
+        return Cause(
             "refused",
-            f"These texts are no evidence: {scene.texts.refused}. In a loop a broken draft is right as "
-            "often as a good one.",
+            f"Cannot tell: these texts cannot be evidence: {scene.texts.refused}. In a loop a broken "
+            "draft is right as often as a good one.",
             missing="answers that do not repeat themselves",
             next_step="Record other prompts, or longer ones, at temperature 0.",
         )  # fmt: skip
-    differs = scene.agreement is not None and scene.agreement < _AGREES
-    # Memory that nobody knows may differ; a replay of it that loses nothing is not what ran.
+    differs = scene.agreement is not None and scene.agreement < AGREES
+    # Memory of unknown content may differ; a replay of it that loses nothing is not what ran.
     known = not scene.unknown or (
         scene.reference.expected is not None and not lost(scene.reference)
     )
     if differs and known and scene.observed is not None:
-        return Verdict(
+        return Cause(
             "not_reproduced",
             f"Cannot tell: replayed as launched, the files accept {scene.replayed or 0:.2f} tokens a "
             f"round, and the engine accepted {scene.observed:.2f}; only {scene.agreement:.0%} of the "
-            "rounds agree. What lost the acceptance is not in these files, or not in this replay.",
-            missing="the draft as the engine had it in memory, or the target that was really served",
+            "rounds agree. The cause of the loss is not in these files, or not in this replay.",
+            missing="the draft as the engine had it in memory, or the target that really served",
             next_step="Capture the draft's tensors in the running server, and check which files it reads.",
         )  # fmt: skip
     served = scene.reference.served.accept_length
@@ -188,37 +208,36 @@ def _without_search(scene: Scene) -> Verdict | None:
         best = max(scene.singles, key=lambda t: t.measured.accept_length, default=None)
         nearest = best.lift.name if best else ""
         most = (
-            f" Most is accepted with {best.lift.words}: {best.lift.accept_length:.2f}."
-            if best
-            else ""
+            f" The best change is {best.lift.words}: {best.lift.accept_length:.2f}." if best else ""
         )
-        return Verdict(
+        return Cause(
             "no_expectation",
-            f"As served {served:.2f} tokens are accepted a round; what it should be is not known.{most}",
+            f"Cannot tell: as served {served:.2f} tokens are accepted a round, and what to expect is not "
+            f"known.{most}",
             nearest=nearest,
             missing="the expected acceptance: the trainer's metrics, or a healthy run",
             next_step="Give expected= (the trainer's full_acc_k, a healthy run, or a number).",
         )  # fmt: skip
     few = len(scene.reference.served.rounds)
-    if few < _FEW:
-        return Verdict(
+    if few < FEW:
+        return Cause(
             "cannot_tell",
             f"Cannot tell: {few} requests are too few to tell a loss from chance.",
-            missing=f"{_FEW} requests or more",
+            missing=f"{FEW} requests or more",
             next_step="Replay more prompts.",
         )
     if not lost(scene.reference):
         wanted = scene.reference.expected.accept_length
         missing = (wanted - served) / wanted
         if missing >= UNSURE:
-            return Verdict(
+            return Cause(
                 "cannot_tell",
                 f"Cannot tell: {served:.2f} tokens a round are {missing:.0%} less than the {wanted:.2f} that "
                 f"are expected, and with {few} requests that may be chance.",
                 missing="more requests",
                 next_step="Replay more prompts.",
             )  # fmt: skip
-        return Verdict(
+        return Cause(
             "healthy",
             f"Nothing is lost: {served:.2f} tokens are accepted a round, {wanted:.2f} are expected.",
             confidence="likely",
@@ -226,7 +245,7 @@ def _without_search(scene: Scene) -> Verdict | None:
     return None
 
 
-def _single(scene: Scene) -> Verdict | None:
+def _single(scene: CauseFacts) -> Cause | None:
     """Return the one fact that explains the loss, or that two facts cannot be told apart."""
     best = _best_by_fact(scene.singles)
     if not best:
@@ -240,13 +259,13 @@ def _single(scene: Scene) -> Verdict | None:
         return _cannot_tell(
             scene,
             f"{lift.words} restores {_percent(lift)}, and {runner.lift.words} "
-            f"{_percent(runner.lift)}: these texts do not tell the two apart",
+            f"{_percent(runner.lift)}: these texts cannot distinguish the two",
             (first, runner),
         )
     if first.facts == {"sampling"}:
-        return Verdict(
+        return Cause(
             "sampling",
-            f"Nothing of the draft is wrong: the text is not what the target chooses greedily (sampling, or "
+            f"The draft is not at fault: the text is not what the target chooses greedily (sampling, or "
             f"another target), and along its greedy answers {lift.accept_length:.2f} tokens are accepted.",
             switches=lift.switches, facts=lift.facts, confidence="likely",
             evidence_for=(_evidence(lift),),
@@ -254,7 +273,7 @@ def _single(scene: Scene) -> Verdict | None:
     alike = [t.lift for t in scene.singles if t.facts == first.facts and t is not first]
     equal = tuple(a.name for a in alike if a.restored is not None and a.restored >= ENOUGH)
     against = _against(scene, first.facts, runner)
-    return Verdict(
+    return Cause(
         "found",
         f"The cause is the {lift.facts[0]}: with {lift.words} acceptance comes back from "
         f"{scene.reference.served.accept_length:.2f} to {lift.accept_length:.2f} tokens a round "
@@ -266,7 +285,7 @@ def _single(scene: Scene) -> Verdict | None:
     )  # fmt: skip
 
 
-def _pair(scene: Scene) -> Verdict | None:
+def _pair(scene: CauseFacts) -> Cause | None:
     """Return the two facts that explain the loss together and not alone."""
     best = _best_by_fact(scene.pairs)
     if not best or not _restores(best[0]):
@@ -279,16 +298,18 @@ def _pair(scene: Scene) -> Verdict | None:
             added = first.measured.accept_length - single.measured.accept_length
             same = len(single.measured.rounds) == len(first.measured.rounds)
             if same and (added < _NEEDED * loss or not clear(first.measured, single.measured)):
-                return _cannot_tell(scene, "a second change adds too little to be told from chance")
+                return _cannot_tell(
+                    scene, "a second change adds too little to be distinguished from chance"
+                )
     if others and _rivals(first, others[0]):
         return _cannot_tell(
             scene,
             f"{lift.words} restore {_percent(lift)} together, and {others[0].lift.words} "
-            f"{_percent(others[0].lift)}: these texts do not tell them apart",
+            f"{_percent(others[0].lift)}: these texts cannot distinguish them",
             (first, others[0]),
         )
     certain = all(any(h.fact == f and h.sure for h in scene.hints) for f in first.facts)
-    return Verdict(
+    return Cause(
         "pair",
         f"Two causes, one behind the other: {' and '.join(lift.facts)}. With {lift.words} acceptance comes "
         f"back from {scene.reference.served.accept_length:.2f} to {lift.accept_length:.2f} tokens a round "
@@ -301,7 +322,7 @@ def _pair(scene: Scene) -> Verdict | None:
     )  # fmt: skip
 
 
-def _named(scene: Scene) -> Verdict | None:
+def _named(scene: CauseFacts) -> Cause | None:
     """Return a tensor that is nowhere: what it lost cannot be brought back from these files."""
     absent = [h for h in scene.hints if h.finding.code == "tensor-absent"]
     if not absent or not scene.absent:
@@ -312,10 +333,10 @@ def _named(scene: Scene) -> Verdict | None:
     served = scene.reference.served
     if served.accept_length - 1 > 0.1 * ((scene.reference.loss or 0) + served.accept_length - 1):
         return None  # a draft that works in part does not lack a whole tensor
-    return Verdict(
+    return Cause(
         "named",
-        f"The cause is the {facts[0]}: {', '.join(scene.absent[:3])} is in no file, and the engine computes "
-        f"with memory that nobody wrote. Nothing here can bring it back, so what may hide behind it is "
+        f"The cause is the {facts[0]}: {', '.join(scene.absent[:3])} is in none of the files, and the engine "
+        "computes with uninitialised memory. Nothing here can restore it, so what may hide behind it is "
         "not known.",
         facts=facts, confidence="likely",
         evidence_for=(
@@ -327,11 +348,11 @@ def _named(scene: Scene) -> Verdict | None:
     )  # fmt: skip
 
 
-def _cannot_tell(scene: Scene, why: str, rivals: tuple[Tried, ...] = ()) -> Verdict:
+def _cannot_tell(scene: CauseFacts, why: str, rivals: tuple[Tried, ...] = ()) -> Cause:
     """Return that nobody can tell; `rivals` are changes that restore enough, each of them."""
     reference = scene.reference
     expected = reference.expected
-    said = why or "no single change and no pair restores what was lost"
+    said = why or "neither one change nor a pair restores what was lost"
     hints = [h.finding.title for h in scene.hints if h.sure]
     sentence = (
         f"Cannot tell: {reference.served.accept_length:.2f} tokens a round instead of "
@@ -340,10 +361,10 @@ def _cannot_tell(scene: Scene, why: str, rivals: tuple[Tried, ...] = ()) -> Verd
     against = tuple(f"known without a replay: {title}" for title in hints)
     if rivals:
         names = " or ".join(one.lift.name for one in rivals)
-        return Verdict(
+        return Cause(
             "cannot_tell", sentence, nearest=names, evidence_against=against,
-            missing=f"what tells {names}: the training's own code or config, or other texts",
-            next_step="Look up in the training which of the two is so; undoing that one is enough.",
+            missing=f"what distinguishes {names}: the training's own code or config, or other texts",
+            next_step="Check in the training which of the two is true; undoing that one is enough.",
         )  # fmt: skip
     best = _best_by_fact([*scene.singles, *scene.pairs])
     nearest = best[0].lift if best else None
@@ -351,13 +372,13 @@ def _cannot_tell(scene: Scene, why: str, rivals: tuple[Tried, ...] = ()) -> Verd
     far = nearest is None or (nearest.restored or 0.0) < _NEAR
     if nearest is not None and not far and nearest.lift_interval[0] > 0:
         near = f" Nearest is {nearest.words}: {_percent(nearest)}."
-    return Verdict(
+    return Cause(
         "cannot_tell",
         f"{sentence}{near}",
         nearest=nearest.name if near and nearest else "",
         evidence_against=against,
         missing="the draft's acceptance on this kind of text, measured where it was trained: a draft that "
-        "is undertrained or off its domain looks like this",
+        "is undertrained or off its domain has the same symptoms",
         next_step="Measure the draft on these prompts with the trainer, or give texts of its training.",
     )  # fmt: skip
 
@@ -386,7 +407,7 @@ def _rivals(first: Tried, other: Tried) -> bool:
     return enough or not clear(first.measured, other.measured)
 
 
-def _confidence(scene: Scene, first: Tried) -> Confidence:
+def _confidence(scene: CauseFacts, first: Tried) -> Confidence:
     """Return certain only where the interval and what is known without a replay say the same."""
     lift = first.lift
     sure = any(h.fact in first.facts and h.sure for h in scene.hints)
@@ -396,13 +417,13 @@ def _confidence(scene: Scene, first: Tried) -> Confidence:
     return "likely"
 
 
-def _static(scene: Scene, facts: frozenset[str]) -> tuple[str, ...]:
+def _static(scene: CauseFacts, facts: frozenset[str]) -> tuple[str, ...]:
     return tuple(
         f"known without a replay: {h.finding.title}" for h in scene.hints if h.fact in facts
     )[:4]
 
 
-def _against(scene: Scene, facts: frozenset[str], runner: Tried | None) -> tuple[str, ...]:
+def _against(scene: CauseFacts, facts: frozenset[str], runner: Tried | None) -> tuple[str, ...]:
     said = []
     if runner is not None and runner.lift.lift_interval[0] > 0:
         said.append(f"next best: {runner.lift.words}, {_percent(runner.lift)}")

@@ -35,12 +35,10 @@ def fitting(
         said = f"{expected.source}, its first {steps} of {known} positions"
         return dataclasses.replace(
             expected, accept_length=1.0 + sum(first), per_position=first, source=said
-        ), (
-            f"of the expectation the first {steps} of {known} positions count: a round has no more",
-        )
+        ), (f"only the first {steps} of {known} expected positions count: a round has no more",)
     if expected.accept_length > steps + 1 + 1e-6:
         raise WorkbenchError(
-            f"an accept length of {expected.accept_length:.2f} cannot be expected",
+            f"an acceptance length of {expected.accept_length:.2f} cannot be expected",
             why=f"a round of {steps} steps emits at most {steps + 1} tokens",
             next_step="Give the number of steps that it was measured with (steps=), or another expectation.",
         )
@@ -56,10 +54,10 @@ def comparable(trial: Trial) -> tuple[Trial, list[str]]:
     expected, said = fitting(trial.expected, driving.steps, driving.topk)
     notes = list(said)
     if expected is not None and expected.topk == 1 < driving.topk:
-        notes.append("replayed as a chain, which is what the expectation is of")
+        notes.append("replayed as a chain, because the expectation is of a chain")
         driving = driving.replaced(topk=1, draft_tokens=driving.steps + 1)
     known = len(expected.per_position) if expected is not None else 0
     if expected is not None and expected.topk == 1 and 0 < known < driving.steps:
-        notes.append(f"replayed with {known} drafts a round: of more the expectation does not tell")
+        notes.append(f"replayed with {known} drafts a round: the expectation has no more")
         driving = driving.replaced(steps=known, draft_tokens=known + 1)
     return (trial.replaced(driving=driving, expected=expected) if notes else trial), notes

@@ -55,14 +55,14 @@ class ModelConfig:
         value = default if value is None else value
         most = _MOST[name]
         if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= most:
-            raise self.odd(name, f"a whole number from 1 to {most:,} is wanted", value)
+            raise self.odd(name, f"it must be a whole number from 1 to {most:,}", value)
         return value
 
     def flag(self, name: str, default: bool = False) -> bool:
         """Return a flag."""
         value = self.config.get(name)
         if value not in (None, True, False):  # 0 and 1 are equal to these
-            raise self.odd(name, "true or false is wanted")
+            raise self.odd(name, "it must be true or false")
         return default if value is None else bool(value)
 
     @property
@@ -70,7 +70,7 @@ class ModelConfig:
         """Of the norms."""
         value = self.config.get("rms_norm_eps", _EPSILON)
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1:
-            raise self.odd("rms_norm_eps", "a number from 0 to less than 1 is wanted", value)
+            raise self.odd("rms_norm_eps", "it must be a number from 0 to less than 1", value)
         return float(value)
 
     @property
@@ -92,7 +92,7 @@ class ModelConfig:
         """Width of a head."""
         heads = self.whole("num_attention_heads")
         if self.config.get("head_dim") is None and heads > self.hidden:
-            why = f"hidden_size is {self.hidden} and no head_dim is said"
+            why = f"hidden_size is {self.hidden} and head_dim is not given"
             raise self.odd("num_attention_heads", why)
         return self.whole("head_dim", self.hidden // heads)
 

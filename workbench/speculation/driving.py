@@ -21,7 +21,7 @@ MOST = 64
 IN_PLACE = Version("0.5.12")
 """speculative/eagle_worker{,_v2}.py, ``draft_forward``: ``positions.add_(1)`` comes after a step."""
 OVERLAPPED = Version("0.5.11")
-"""environ.py: ``SGLANG_ENABLE_SPEC_V2`` is on unless told otherwise, so eagle_worker_v2.py drives chains."""
+"""environ.py: ``SGLANG_ENABLE_SPEC_V2`` is on unless set otherwise, so eagle_worker_v2.py drives chains."""
 PREFIX_ALONE = Version("0.5.13")
 """layers/attention/triton_backend.py: ``_update_draft_extend_buffers`` leaves the new slots out of the
 prefix; the older worker, which counted them in, is gone, and the newer one drives trees as well."""
@@ -89,7 +89,7 @@ class Driving:
 
 
 def default_layers(layers: int) -> tuple[int, ...]:
-    """Return the auxiliary layers that every trainer and engine takes unless told otherwise."""
+    """Return the auxiliary layers that every trainer and engine takes unless set otherwise."""
     return (2, layers // 2, layers - 3)
 
 
@@ -214,7 +214,7 @@ def read_ids(config: Mapping[str, Any], *, trainer: bool) -> tuple[int, ...] | N
     """
     eagle = config.get("eagle_config")
     if eagle is not None and not isinstance(eagle, Mapping):
-        raise _no_ids("eagle_config", eagle, "an object is wanted")
+        raise _no_ids("eagle_config", eagle, "it must be an object")
     ids = eagle.get("eagle_aux_hidden_state_layer_ids") if eagle else None
     if trainer and config.get("eagle_aux_hidden_state_layer_ids"):
         ids = config["eagle_aux_hidden_state_layer_ids"]
@@ -223,7 +223,7 @@ def read_ids(config: Mapping[str, Any], *, trainer: bool) -> tuple[int, ...] | N
     if not isinstance(ids, list | tuple) or not all(
         isinstance(k, int) and not isinstance(k, bool) and 0 <= k < 10_000 for k in ids
     ):
-        raise _no_ids("eagle_aux_hidden_state_layer_ids", ids, "a list of layer numbers is wanted")
+        raise _no_ids("eagle_aux_hidden_state_layer_ids", ids, "it must be a list of layer numbers")
     return tuple(ids)
 
 

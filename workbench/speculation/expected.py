@@ -14,6 +14,7 @@ import numpy as np
 
 from workbench.errors import WorkbenchError, shown
 from workbench.speculation.files import content
+from workbench.speculation.ranges import Count, Number
 
 if TYPE_CHECKING:
     from workbench.speculation.observed import Run
@@ -44,18 +45,18 @@ class Expected:
         Width of the tree that it holds for, 1 for a chain; 0: the same as was served.
     """
 
-    accept_length: float
-    per_position: tuple[float, ...] = ()
+    accept_length: Number
+    per_position: tuple[Number, ...] = ()
     source: str = "as given"
     counted: Counted = "rounds"
-    topk: int = 0
+    topk: Count = 0
 
     @classmethod
     def given(cls, accept_length: float) -> Self:
         """Take the user's word for it."""
         if not 1.0 < accept_length < 1000:
             raise WorkbenchError(
-                f"an expected accept length of {shown(accept_length)} says nothing",
+                f"an expected acceptance length of {shown(accept_length)} is not between 1 and 1,000",
                 why="the target's own token counts: 1.00 means that nothing is accepted",
                 next_step="Give a number above 1, as a healthy server logs it.",
             )
@@ -75,14 +76,14 @@ class Expected:
         )
         if not len(emitted):
             raise WorkbenchError(
-                f"{run.source} has no round", next_step="Give a run with speculation on."
+                f"{run.source} has no rounds", next_step="Give a run with speculation on."
             )
         profile = [(emitted > k).mean() for k in range(1, steps + 1)]
         length, shares = float(emitted.mean()), tuple(map(float, profile))
         if length - 1 < _LEAST:
             raise WorkbenchError(
-                f"{run.source} is no healthy run: its accept length is {length:.2f}",
-                why="what is expected has to be more than nothing",
+                f"{run.source} is not a healthy run: its acceptance length is {length:.2f}",
+                why="an expectation has to be more than nothing",
                 next_step="Give a run of a draft that works, the trainer's metrics, or a number.",
             )
         return cls(length, shares, f"the run {run.source}", "rounds", run.launch.topk)
@@ -109,9 +110,9 @@ class Expected:
             found = _full(table) or found
         if found is None:
             raise WorkbenchError(
-                f"{name} holds no acceptance that a trainer measured",
+                f"{name} does not hold an acceptance that a trainer measured",
                 why="neither full_acc_0, full_acc_1 … nor a list full is in it",
-                next_step="Give the validation metrics, or the accept length as a number.",
+                next_step="Give the validation metrics, or the acceptance length as a number.",
             )
         full, whole, coverage = found
         factor = 1.0 if whole else coverage if coverage is not None else 1.0
@@ -135,7 +136,7 @@ def _read(path: Path) -> list[Mapping[str, Any]]:
         raise WorkbenchError(
             f"cannot read {path}",
             why=error.why or error.what if isinstance(error, WorkbenchError) else str(error),
-            next_step="Give the trainer's metrics as JSON, or the accept length as a number.",
+            next_step="Give the trainer's metrics as JSON, or the acceptance length as a number.",
         ) from None
     tables = []
     try:

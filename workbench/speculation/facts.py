@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
-from workbench.speculation.observed import Launch, Run
+from workbench.speculation.observed import DraftLaunch, Run
 from workbench.speculation.tally import Logged, Tally
 
 if TYPE_CHECKING:
@@ -77,6 +77,6 @@ class Facts:
     recorded: tuple[Recorded, ...] = ()
     tally: Tally | None = None
     logged: Logged | None = None
-    launch: Launch | None = None
+    launch: DraftLaunch | None = None
     memory: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()

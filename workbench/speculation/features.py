@@ -175,7 +175,7 @@ class TargetTrace:
         if lost:
             raise WorkbenchError(
                 f"the input of layer {lost[0]} is not known",
-                why=f"kept are those of {sorted(self.inputs)}",
+                why=f"the inputs of {sorted(self.inputs)}",
                 next_step="Trace the target with this layer kept, or choose among those.",
             )
         return torch.cat([self.inputs[k] for k in aux], dim=-1)
@@ -211,7 +211,7 @@ def pad(sequences: Sequence[Tokens], device: str) -> tuple[Tensor, Tensor]:
     if not sequences or not all(sequences):
         raise WorkbenchError(
             "there is no text to replay",
-            why="a prompt is empty" if sequences else "no prompts were given",
+            why="a prompt is empty" if sequences else "prompts were not given",
             next_step="Give prompts as text or as token ids.",
         )
     lengths = torch.tensor([len(s) for s in sequences], device=device)

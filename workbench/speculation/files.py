@@ -55,7 +55,7 @@ def content(path: Path, most: int = MOST_BYTES, *, whole: bool = True) -> bytes:
     try:
         check_regular(path)
     except WorkbenchError as error:
-        step = "Check the path: a file is wanted, no folder, pipe or device."
+        step = "Check the path: it must be a file, not a folder, pipe or device."
         raise WorkbenchError(error.what, why=error.why, next_step=step) from None
     try:
         file: IO[bytes]
@@ -102,7 +102,7 @@ def json_lines(path: Path) -> list[dict[str, Any]] | None:
             value = None
         if not isinstance(value, dict):
             raise WorkbenchError(
-                f"line {number} of {path} is no JSON object",
+                f"line {number} of {path} is not a JSON object",
                 next_step="Record again, or remove the line.",
             )
         out.append(value)

@@ -145,7 +145,7 @@ DECODE_TILE = 32
 
 
 @dataclasses.dataclass(frozen=True)
-class Seen:
+class AttentionContext:
     """Keys, values, and which query sees them.
 
     Attributes
@@ -167,8 +167,8 @@ class Seen:
 
 def attend(
     q: Tensor,
-    seen: Seen,
-    own: Seen | None,
+    seen: AttentionContext,
+    own: AttentionContext | None,
     scale: float,
     numerics: Numerics,
     running: bool = True,
@@ -225,7 +225,7 @@ multiplies them: it would copy them into it in every step."""
 def rows_of(pair: Pair, at: Tensor) -> Pair:
     """Return some rows of keys and values."""
     keys, values = _laid(pair)
-    return _told(keys.index_select(0, at), values.index_select(0, at))
+    return _original_layout(keys.index_select(0, at), values.index_select(0, at))
 
 
 def joined(pairs: Iterable[Pair]) -> Pair:
@@ -233,7 +233,7 @@ def joined(pairs: Iterable[Pair]) -> Pair:
     import torch
 
     keys, values = zip(*map(_laid, pairs), strict=True)
-    return _told(torch.cat(keys, dim=3), torch.cat(values, dim=2))
+    return _original_layout(torch.cat(keys, dim=3), torch.cat(values, dim=2))
 
 
 def below(pairs: Iterable[Pair]) -> Pair:
@@ -241,7 +241,7 @@ def below(pairs: Iterable[Pair]) -> Pair:
     import torch
 
     keys, values = zip(*map(_laid, pairs), strict=True)
-    return _told(torch.cat(keys), torch.cat(values))
+    return _original_layout(torch.cat(keys), torch.cat(values))
 
 
 def _laid(pair: Pair) -> Pair:
@@ -249,7 +249,7 @@ def _laid(pair: Pair) -> Pair:
     return pair[0].permute(0, 2, 3, 1), pair[1].transpose(1, 2)
 
 
-def _told(keys: Tensor, values: Tensor) -> Pair:
+def _original_layout(keys: Tensor, values: Tensor) -> Pair:
     """Return what `_laid` made of a pair as it was."""
     return keys.permute(0, 3, 1, 2), values.transpose(1, 2)
 

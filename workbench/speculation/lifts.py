@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Self
 
 import numpy as np
 
@@ -43,7 +42,7 @@ class Lift:
     rank, reciprocal, sure
         As `measuring.Measured` has them.
     confirmed
-        Replayed on all requests, not only on those of the first look.
+        Replayed on all requests, not only on those of the first pass.
     """
 
     switches: tuple[str, ...]
@@ -70,20 +69,6 @@ class Lift:
     def name(self) -> str:
         """Its switches in one line."""
         return " + ".join(self.switches)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {
-            key: list(value) if isinstance(value, tuple) else value
-            for key, value in dataclasses.asdict(self).items()
-        }
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Rebuild it from `to_dict`."""
-        found: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
-        nan = {k: float("nan") for k in ("accept_length", "rank") if found.get(k) is None}
-        return cls(**{**found, **nan})
 
 
 @dataclasses.dataclass(frozen=True)

@@ -159,7 +159,7 @@ def _loaded(checkpoint: Checkpoint, engine: str) -> tuple[LoadOutcome, Mapping[s
         if (
             group.status == "mismatched" and not group.parameter
         ):  # d2t, which goes into no parameter
-            what = f"{engine} drafts with numbers that mean nothing"
+            what = f"{engine} drafts with a meaningless draft vocabulary"
             raise _not_run(what, f"{group.names[0]}: {group.reason}", engine)
     return outcome, config.text
 
@@ -191,7 +191,7 @@ def _held(
             else:
                 found[part] = ("file", _cut(value, wanted[part]))
                 held = f"{part} has shape {list(value.shape)} in the file"
-                notes.append(f"{held}: cut or padded to {list(wanted[part])} without a word")
+                notes.append(f"{held}: cut or padded to {list(wanted[part])} silently")
     return found, notes
 
 
@@ -210,7 +210,7 @@ def _check_plain(checkpoint: Checkpoint) -> None:
     if checkpoint.quantization.groups:
         raise WorkbenchError(
             "the draft is quantised",
-            why=f"its weights are stored as {checkpoint.quantization.format}, and none is read so here",
+            why=f"its weights are stored as {checkpoint.quantization.format}, and this type is not read here",
             next_step="Give the draft before it was quantised; trainers save it in bfloat16.",
         )
 
@@ -284,7 +284,7 @@ def _share(
         raise WorkbenchError(
             "the draft has no embedding of its own",
             why="engines take the target's",
-            next_step="Give the target's checkpoint: embedding and head are all that is read of it.",
+            next_step="Give the target's checkpoint: only its embedding and head are read.",
         )
     if facts.get("tied"):
         found[head] = found[embed]
@@ -339,7 +339,7 @@ def _contradictions(
         if said and said != held:
             notes.append(
                 f"the config says {name} is {said:,}, and the file holds {held:,}: replayed with the file's; "
-                "an engine would go by the config"
+                "an engine uses the config's"
             )
     said, layers = config.whole("num_hidden_layers", 1), held_layers(checkpoint.names)
     if layers > said:
@@ -375,7 +375,7 @@ def _notes(mapped: Tensor, target: Target | None, origins: Mapping[str, str]) ->
     notes = list(getattr(target, "notes", ()))
     lost = [name for name, origin in origins.items() if origin in FILLS]
     if lost:
-        notes.append(f"{len(lost)} tensors hold no known values, {lost[0]} among them")
+        notes.append(f"{len(lost)} tensors have no known values, {lost[0]} among them")
     if target is not None and int(mapped.max()) >= target.vocabulary:
         notes.append("the draft names tokens past the target's vocabulary: an engine stops there")
     return notes

@@ -1,4 +1,4 @@
-"""Recorded runs of a real engine: what it was asked, what each round emitted, and what hooks saw.
+"""Recorded runs of a real engine: what it was asked, what each round emitted, and what hooks recorded.
 
 A folder holds ``requests.jsonl.gz`` (one request a line: ``input_ids``, ``chunks`` as [tokens so far,
 milliseconds], ``last`` with ``output_ids`` and ``meta_info``), ``launch.json`` (command and versions) and,
@@ -78,7 +78,7 @@ class Request:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Launch:
+class DraftLaunch:
     """How the engine was started, as far as it matters here.
 
     Attributes
@@ -126,7 +126,7 @@ class Run:
     """
 
     source: str
-    launch: Launch
+    launch: DraftLaunch
     requests: tuple[Request, ...]
     notes: tuple[str, ...] = ()
 
@@ -188,16 +188,16 @@ def read_run(folder: str | os.PathLike[str]) -> Run:
         raise odd[0][1]
     notes = left_out("requests", odd)
     if short:
-        notes.append(f"{short} requests have no round: answered with one token, or not at all")
+        notes.append(f"{short} requests have no rounds: answered with one token, or not at all")
     if uncounted:
-        notes.append(f"{uncounted} requests have a histogram that is none")
+        notes.append(f"{uncounted} requests have an invalid histogram")
     joined = sum(bool(r.histogram) and not r.explained for r in requests)
     if joined:
-        notes.append(f"of {joined} requests the chunks are not the engine's rounds")
+        notes.append(f"the chunks of {joined} requests are not the engine's rounds")
     return Run(str(path), read_launch(path), tuple(requests), tuple(notes))
 
 
-def read_launch(folder: Path) -> Launch:
+def read_launch(folder: Path) -> DraftLaunch:
     """Read how an engine was started, from ``launch.json``; what it does not say has its default."""
     file = folder / "launch.json"
     data = json_of(content(file), file) if file.is_file() else {}
@@ -215,7 +215,7 @@ def read_launch(folder: Path) -> Launch:
 
 def launch_of(
     flags: Mapping[str, str], source: str, *, engine: str = "", environment: Any = None
-) -> Launch:
+) -> DraftLaunch:
     """Return the launch that command-line flags describe; its notes say what was not understood.
 
     Raises
@@ -231,7 +231,7 @@ def launch_of(
             return default
         if text.isascii() and text.isdecimal():
             return int(text[:18])
-        notes.append(f"--{name} {shown(text)} is no number: {default} is taken")
+        notes.append(f"--{name} {shown(text)} is not a number: {default} is taken")
         return default
 
     steps, topk = number("speculative-num-steps", 3), number("speculative-eagle-topk", 1)
@@ -256,7 +256,7 @@ def launch_of(
     if dtype not in DTYPES:
         notes.append(f"--dtype {shown(dtype)} is not known: computed in float32")
     off = "disable-cuda-graph" in flags or flags.get("cuda-graph-backend-decode") == "disabled"
-    return Launch(
+    return DraftLaunch(
         engine,
         algorithm,
         steps,
@@ -339,7 +339,7 @@ def _hidden(line: Mapping[str, Any], name: str, path: Path) -> Hidden:
     try:
         found = torch.tensor(rows, dtype=torch.float32)
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:
-        raise WorkbenchError("its hidden_states are no rows of numbers", why=str(error)) from None
+        raise WorkbenchError("its hidden_states are not rows of numbers", why=str(error)) from None
     if found.ndim != 2 or not found.numel():
         raise WorkbenchError("it has no hidden_states")
     prompt = _prompt(line, path)
@@ -366,7 +366,7 @@ def _request(line: Mapping[str, Any], name: str, path: Path) -> tuple[Request, b
     if any(b - a > MOST_DRAFTS for a, b in pairwise(counts)):
         raise WorkbenchError(
             f"a chunk of request {shown(name, 40)} has more than {MOST_DRAFTS} tokens",
-            why="no round emits as many",
+            why="a round cannot emit as many",
             next_step="Record with --stream-interval 1.",
         )
     own: Any = next((meta[key] for key in HISTOGRAMS if meta.get(key) is not None), [])
@@ -389,7 +389,7 @@ def _prompt(line: Mapping[str, Any], path: Path) -> tuple[int, ...]:
     if not ids:
         raise WorkbenchError(
             f"{path} holds an answer without input_ids",
-            why="what was asked is not known, so nothing can be replayed",
+            why="its prompt is not known, so it cannot be replayed",
             next_step="Record with input_ids.",
         )
     return ids
@@ -400,7 +400,7 @@ def _ids(value: Any, path: Path) -> tuple[int, ...]:
     good = isinstance(value, list) and len(value) < _MOST_TOKENS
     if not good or not all(type(t) is int and 0 <= t < 1 << 31 for t in value):
         raise WorkbenchError(
-            f"{path} holds {shown(value, 60)} where token ids are wanted",
+            f"{path} holds {shown(value, 60)} instead of token ids",
             next_step="Record with input_ids, and keep output_ids of the last chunk.",
         )
     return tuple(value)

@@ -39,7 +39,7 @@ def tally_of_answers(lines: Sequence[Mapping[str, Any]]) -> tuple[Tally | None, 
     given = [next(meta[name] for name in HISTOGRAMS if name in meta) for meta in last.values()]
     good = [own for own in given if is_histogram(own)]
     odd = len(given) - len(good)
-    notes = [f"{odd} answers have a histogram that is none"] if odd else []
+    notes = [f"{odd} answers have an invalid histogram"] if odd else []
     total = Tally.summed(good)
     return (total if total.rounds else None), notes
 
@@ -77,7 +77,7 @@ def tally_of_vllm(lines: Sequence[Mapping[str, Any]]) -> tuple[Tally | None, lis
                 rounds += own
             else:
                 odd += 1
-    notes = [f"{odd} answers have steps that are none"] if odd else []
+    notes = [f"{odd} answers have invalid steps"] if odd else []
     return (Tally.of(rounds) if rounds else None), notes
 
 
@@ -86,7 +86,9 @@ def logged_of(text: str) -> tuple[Logged | None, list[str]]:
     found = [(float(a), float(b) if b else None) for a, b in _LINE.findall(text)]
     pairs = [(a, b) for a, b in found if a <= MOST_DRAFTS + 1]
     lost = len(found) - len(pairs)
-    notes = [f"{lost} lines of the log have an accept len that no round reaches"] if lost else []
+    notes = (
+        [f"{lost} lines of the log have an accept len that a round cannot reach"] if lost else []
+    )
     if not pairs:
         return None, notes
     lengths = [a for a, _ in pairs]

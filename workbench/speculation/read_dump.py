@@ -71,7 +71,7 @@ def read_dump(folder: Path) -> tuple[tuple[Recorded, ...], list[str]]:
     if many < len(passes):
         notes.append(f"{len(passes) - many} more passes were not read")
     if lost := found.count(None):
-        notes.append(f"{lost} texts of the dump have no round, or not all of their places")
+        notes.append(f"{lost} texts of the dump have no rounds, or not all of their places")
     return tuple(one for one in found if one is not None), notes
 
 
@@ -113,7 +113,7 @@ class _Pass:
             raise no_sample(path, f"{len(tokens)} tokens do not fit {len(positions)} positions")
         for values, most in ((tokens, 1 << 31), (positions, MOST_TOKENS)):
             if not all(type(n) is int and 0 <= n < most for n in values):
-                raise no_sample(path, "its tokens or positions are no whole numbers, or too large")
+                raise no_sample(path, "its tokens or positions are not whole numbers, or too large")
         return cls(tokens, positions, _inputs(found, len(tokens), path))
 
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.checkpoint import pickles
 from workbench.checkpoint.sources import check_regular
-from workbench.errors import WorkbenchError, shown
+from workbench.errors import CheckpointError, WorkbenchError, shown
 from workbench.speculation.facts import Recorded
 from workbench.speculation.observed import Hidden, Run
 
@@ -72,11 +73,11 @@ def recorded_of(hidden: Sequence[Hidden], run: Run | None) -> tuple[Recorded, ..
 
 def load_pickle(file: Path) -> Mapping[str, Any]:
     """Return the tensors of a ``torch.save`` file, by name; nothing in it is executed."""
-    import torch
-
     _check_size(file)
     try:
-        value = torch.load(file, map_location="cpu", weights_only=True)
+        value = pickles.load(file)
+    except CheckpointError:
+        raise
     except Exception as error:
         raise no_sample(file, f"{type(error).__name__}: {error}") from None
     if not isinstance(value, Mapping):
@@ -144,7 +145,7 @@ def _ids(tokens: Tensor, file: Path, places: int) -> tuple[int, ...]:
     if not good or len(tokens) != places or not 1 < places < MOST_TOKENS:
         raise no_sample(file, f"{list(tokens.shape)} token ids do not fit {places} rows")
     if int(tokens.min()) < 0 or int(tokens.max()) >= 1 << 31:
-        raise no_sample(file, "its token ids are no ids")
+        raise no_sample(file, "its token ids are not valid ids")
     return tuple(tokens.tolist())
 
 
@@ -162,7 +163,7 @@ def _prompt(tensors: Mapping[str, Any], file: Path, length: int) -> int:
 def no_sample(file: Path, why: str) -> WorkbenchError:
     """Return the error for a file that holds something else than was said."""
     return WorkbenchError(
-        f"{file} is no sample of hidden states",
+        f"{file} is not a sample of hidden states",
         why=shown(why, 200).strip("'\""),
         next_step="Give files as speculators or SpecForge write them.",
     )

@@ -14,7 +14,7 @@ from workbench.speculation import read_counts, read_dump, read_features
 from workbench.speculation.facts import Facts, Recorded
 from workbench.speculation.files import content, json_lines, json_of, left_out, place_of
 from workbench.speculation.observed import (
-    Launch,
+    DraftLaunch,
     hidden_of,
     launch_of,
     read_launch,
@@ -47,7 +47,7 @@ def read_facts(place: str | os.PathLike[str]) -> Facts:
     """
     if not isinstance(place, str | os.PathLike) or not os.fspath(place):
         raise WorkbenchError(
-            f"{shown(place)} is no place of evidence",
+            f"{shown(place)} is not a place of evidence",
             next_step="Give the path of a folder or of a file.",
         )
     path = place_of(place)
@@ -71,7 +71,7 @@ def read_facts(place: str | os.PathLike[str]) -> Facts:
 
 def _unknown(path: Path, why: str = "") -> WorkbenchError:
     return WorkbenchError(
-        f"{path} holds no evidence that is known",
+        f"{path} holds no known evidence",
         why=why or "neither requests, hidden states, dumps, per-request metrics nor a log is in it",
         next_step="Give a recorded run, hs_*.safetensors, answers as JSON lines, or a server's log.",
     )
@@ -223,7 +223,7 @@ def _lines(file: Path) -> Iterator[dict[str, Any]]:
     yield from (item for item in values if isinstance(item, dict))
 
 
-def _launch_of(text: str, file: Path) -> Launch | None:
+def _launch_of(text: str, file: Path) -> DraftLaunch | None:
     """Return a launch as a log's arguments tell it; the version is not among them."""
     said = read_counts.arguments_of_log(text)
     flags = {name.replace("_", "-"): value for name, value in said.items()}

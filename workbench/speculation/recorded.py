@@ -177,7 +177,7 @@ def _check_widths(
             )
         if wide != len(layers) * target.hidden:
             raise WorkbenchError(
-                f"features of {record.name} are {wide} wide, wanted are {len(layers)} times {target.hidden}",
+                f"features of {record.name} are {wide} wide, not {len(layers)} times {target.hidden}",
                 why="they were recorded of another target, or for a draft of other layers",
                 next_step="Give the target and the draft that the features were recorded with.",
             )
@@ -209,7 +209,7 @@ def _read(checkpoint: Checkpoint, end: str, *shape: int | None) -> Tensor:
     if not fits or not found.is_floating_point():
         wanted = ", ".join("any" if n is None else str(n) for n in shape)
         raise CheckpointError(
-            f"the target's {names[0]} is {list(found.shape)} of {found.dtype}, wanted is [{wanted}]",
+            f"the target's {names[0]} is {list(found.shape)} of {found.dtype}, not [{wanted}]",
             why="a draft reads and is verified with it",
             next_step="Compare the checkpoint with the one that was published.",
         )
@@ -219,6 +219,6 @@ def _read(checkpoint: Checkpoint, end: str, *shape: int | None) -> Tensor:
 def _not_run() -> WorkbenchError:
     return WorkbenchError(
         "the target is known by its recorded features alone",
-        why="what it would say elsewhere is not among them",
+        why="what it would choose elsewhere is not among them",
         next_step="Give a target that can be run here.",
     )

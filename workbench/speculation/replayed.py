@@ -95,7 +95,7 @@ class Replayed:
         return Replayed(**{name: getattr(self, name)[keep] for name in names})
 
     def round(self, row: int) -> Round:
-        """Return one round as a record; `Tops.told` adds what the target says at its nodes."""
+        """Return one round as a record; `Tops.with_target_choices` adds what the target says at its nodes."""
         path = tuple(int(t) for t, on in zip(self.tokens[row], self.taken[row], strict=True) if on)
         bonus = int(self.bonus[row])
         deepest = int(self.depths[row].max(initial=0))

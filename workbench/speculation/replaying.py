@@ -10,12 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.errors import WorkbenchError, shown
 from workbench.speculation import reading, recorded
-from workbench.speculation.asking import Words, prompts_of
-from workbench.speculation.building import build
-from workbench.speculation.comparable import fitting
-from workbench.speculation.expected import Expected
-from workbench.speculation.facts import Facts
-from workbench.speculation.given import (
+from workbench.speculation.arguments import (
     TRAINER,
     check_arguments,
     check_draft,
@@ -28,13 +23,21 @@ from workbench.speculation.given import (
     name_of,
     read_expected,
 )
-from workbench.speculation.judging import HARDLY, Proof, Seen, contradicting, judge
-from workbench.speculation.observed import Launch
+from workbench.speculation.building import build
+from workbench.speculation.comparable import fitting
+from workbench.speculation.counts import HARDLY, Counts, contradicting
+from workbench.speculation.coverage import Proof, ReplayEvidence
+from workbench.speculation.expected import Expected
+from workbench.speculation.facts import Facts
+from workbench.speculation.judging import judge
+from workbench.speculation.observed import DraftLaunch
+from workbench.speculation.prompts import Words, prompts_of
 from workbench.speculation.result import Replay
 from workbench.speculation.sampled import Rule, Sampling, sample_freely
 from workbench.speculation.setup import as_launched, numerics_of
-from workbench.speculation.static_checks import Hint, check, sufficient
+from workbench.speculation.static_checks import Hint, check, sufficient, unchecked
 from workbench.speculation.trial import Trial, checkpoint_of, target_of
+from workbench.speculation.unmodelled import items as unmodelled
 
 if TYPE_CHECKING:
     from workbench.checkpoint.open import Checkpoint
@@ -112,8 +115,8 @@ def replay(
     checkpoint = checkpoint_of(draft)
     check_draft(checkpoint)
     launch, notes = _launch(facts, engine, steps, topk, draft_tokens, target)
-    aim, said = fitting(read_expected(expected, launch.steps), launch.steps, launch.topk)
-    notes += said
+    aim, changed = fitting(read_expected(expected, launch.steps), launch.steps, launch.topk)
+    notes += changed
     facts = _some(facts, requests)
     if facts is not None and facts.kind == "counts":
         return _counted(facts, launch, aim, checkpoint, given, notes, engine)
@@ -150,7 +153,7 @@ def _sampled(
     target: Target,
     draft: Checkpoint,
     prompts: Sequence[Sequence[int]],
-    launch: Launch,
+    launch: DraftLaunch,
     expected: Expected | None,
     temperature: float,
     new_tokens: int,
@@ -171,7 +174,7 @@ def _sampled(
 
 
 def _of_facts(
-    facts: Facts, target: Any, draft: Checkpoint, launch: Launch, expected: Expected | None
+    facts: Facts, target: Any, draft: Checkpoint, launch: DraftLaunch, expected: Expected | None
 ) -> tuple[Trial, Words, list[str]]:
     """Return the trial of evidence: with the target run over its text, or on its recorded features."""
     folder = folder_of(target)
@@ -203,7 +206,7 @@ def _of_facts(
 
 
 def _on_text(
-    facts: Facts, target: Any, draft: Checkpoint, launch: Launch, expected: Expected | None
+    facts: Facts, target: Any, draft: Checkpoint, launch: DraftLaunch, expected: Expected | None
 ) -> Trial:
     """Run the target over texts that came with features, as if they were a run's."""
     loaded, driving = as_launched(launch, draft, target, memory=facts.memory)
@@ -222,7 +225,7 @@ def _on_features(
     facts: Facts,
     checkpoint: Checkpoint,
     draft: Checkpoint,
-    launch: Launch,
+    launch: DraftLaunch,
     expected: Expected | None,
     folder: Path | None,
 ) -> tuple[Trial, Words, list[str]]:
@@ -245,7 +248,7 @@ def _on_features(
     return trial, Words(folder), [*notes, *more]
 
 
-def _find_target(facts: Facts, launch: Launch, draft: Checkpoint) -> Path:
+def _find_target(facts: Facts, launch: DraftLaunch, draft: Checkpoint) -> Path:
     """Return the target's folder as the launch or the draft's config names it."""
     said = draft.config.get("speculators_config")
     verifier = said.get("verifier") if isinstance(said, Mapping) else None
@@ -257,7 +260,7 @@ def _find_target(facts: Facts, launch: Launch, draft: Checkpoint) -> Path:
     raise WorkbenchError(
         "the target's checkpoint is not found",
         why=f"the launch names {shown(launch.target)}, the draft {shown(name)}",
-        next_step="Give it: replay(target, draft, evidence=folder). Embedding and head are read of it.",
+        next_step="Give it: replay(target, draft, evidence=folder). Its embedding and head are read.",
     )
 
 
@@ -268,23 +271,23 @@ def _launch(
     topk: int,
     draft_tokens: int | None,
     target: Any,
-) -> tuple[Launch, list[str]]:
+) -> tuple[DraftLaunch, list[str]]:
     """Return how the draft is loaded and driven, and what a reader should know of that choice."""
     own = facts.launch if facts else None
     if own is not None:
         own = dataclasses.replace(own, dtype=_dtype(own, target))
         if engine is None:
-            said = own.engine or "no known version"
-            told = f"loaded and driven as the evidence was launched: {said}, {own.algorithm or 'EAGLE3'}"
+            named = own.engine or "an unknown version"
+            note = f"loaded and driven as the evidence was launched: {named}, {own.algorithm or 'EAGLE3'}"
         elif engine == TRAINER:
             own = dataclasses.replace(own, engine="", algorithm="EAGLE3")
-            told = "as the trainer means the draft, on the texts of the evidence"
+            note = "as the trainer means the draft, on the texts of the evidence"
         else:
             ran = own.engine or "another version"
             own = dataclasses.replace(own, engine=engine)
-            told = f"loaded and driven as {engine}, though the evidence ran {ran}"
-        return own, [told, *own.notes]
-    made = Launch(
+            note = f"loaded and driven as {engine}, though the evidence ran {ran}"
+        return own, [note, *own.notes]
+    made = DraftLaunch(
         engine="" if engine in (None, TRAINER) else str(engine),
         algorithm="EAGLE3",
         steps=steps,
@@ -294,18 +297,18 @@ def _launch(
     )
     notes = []
     if made.engine.startswith("sglang"):
-        notes.append("no attention backend is named: what Triton's does to drafts is left out")
+        notes.append("the attention backend is not given: what Triton's does to drafts is left out")
     return made, notes
 
 
-def _dtype(launch: Launch, target: Any) -> str:
+def _dtype(launch: DraftLaunch, target: Any) -> str:
     """Return the dtype that a launch names; where it leaves that to the target's config, what that says."""
     return dtype_of(target) if launch.dtype in ("", "auto") else launch.dtype
 
 
 def _counted(
     facts: Facts,
-    launch: Launch,
+    launch: DraftLaunch,
     expected: Expected | None,
     draft: Checkpoint,
     target: Any,
@@ -313,22 +316,28 @@ def _counted(
     engine: str | None,
 ) -> Replay:
     """Return what counts alone say: a rate, a histogram, the static checks."""
-    hints = _static_alone(draft, launch, target)
-    seen = Seen(
+    hints, why = _static_alone(draft, launch, target)
+    counts = Counts(
         None,
         facts.tally,
         facts.logged,
         expected,
         launch.steps,
-        launch.engine,
-        launch,
-        static=tuple(hint.finding for hint in hints),
         topk=launch.topk,
         deepest=launch.steps if facts.launch is not None else None,
-        proof=_proof_of(hints, facts),
         contradictions=contradicting(facts.tally, facts.logged),
     )
-    judged = judge(seen)
+    judged = judge(
+        ReplayEvidence(
+            counts,
+            engine=launch.engine,
+            launch=launch,
+            static=tuple(hint.finding for hint in hints),
+            unchecked=why,
+            fields=tuple(unmodelled(draft.config.text, essential=False)),
+            proof=_proof_of(hints, facts),
+        )
+    )
     deep = len(facts.tally.histogram) - 1 if facts.tally else 0
     return Replay(
         target=name_of(target),
@@ -339,8 +348,7 @@ def _counted(
         steps=max(launch.steps, deep),
         topk=launch.topk,
         draft_tokens=max(launch.draft_tokens, deep + 1),
-        ok=judged.ok,
-        summary=judged.summary,
+        verdict=judged.verdict,
         total=0,
         observed=facts.tally,
         logged=facts.logged,
@@ -360,18 +368,24 @@ def _proof_of(hints: Sequence[Hint], facts: Facts) -> Proof | None:
     length = counts.accept_length if counts is not None else None
     whole = sufficient(hints)
     hardly = length is not None and length - 1 < HARDLY
-    return Proof(True, whole) if whole and hardly else None
+    return Proof(True, whole, confidence="certain") if whole and hardly else None
 
 
-def _static_alone(draft: Checkpoint, launch: Launch, target: Any) -> tuple[Hint, ...]:
-    """Return what is known of a draft in front of a target of which only sizes and embedding are read."""
+def _static_alone(
+    draft: Checkpoint, launch: DraftLaunch, target: Any
+) -> tuple[tuple[Hint, ...], str]:
+    """Return what is known of a draft for a target whose sizes and embedding alone are read; else why not."""
     try:
         aim: Any = recorded.RecordedTarget(checkpoint_of(target), numerics_of(launch))
         loaded, driving = as_launched(launch, draft, aim)
-    except WorkbenchError:
-        return ()  # no target to lend its embedding: then nothing is known beforehand
+    except WorkbenchError as error:
+        return (
+            (),
+            error.what,
+        )  # without a target that lends its embedding there is no draft to check
     nothing: Any = None  # the checks compute nothing, and so need no trace
-    return check(Trial(aim, nothing, draft, launch, loaded, driving))
+    trial = Trial(aim, nothing, draft, launch, loaded, driving)
+    return check(trial), unchecked(trial)
 
 
 def _some(facts: Facts | None, requests: int | None) -> Facts | None:

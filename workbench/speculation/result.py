@@ -3,68 +3,39 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from workbench.core.finding import Finding
+from workbench.core.result import Result
+from workbench.core.saving import Saved, fields_of
+from workbench.core.verdict import Verdict
 from workbench.engines import metrics
 from workbench.engines.registry import parse
-from workbench.errors import WorkbenchError, shown
-from workbench.result import Finding, Result
-from workbench.speculation.expected import Counted, Expected
-from workbench.speculation.kept import Kept, Rounds
+from workbench.errors import WorkbenchError
+from workbench.speculation.counts import Counts
+from workbench.speculation.expected import Expected
 from workbench.speculation.records import Round
-from workbench.speculation.tally import MOST_DRAFTS, Logged, Tally
+from workbench.speculation.round_columns import RoundColumns, Rounds
+from workbench.speculation.saved import SavedReplay, SavedRounds
+from workbench.speculation.tally import Agreement, Logged, Tally
 
 if TYPE_CHECKING:
     from workbench.speculation.trial import Trial
 
+__all__ = ["COURSE", "Agreement", "Replay"]
+
 COURSE = 96  # pieces that the picture of a whole run is made of
 _PLAIN = (
     "target", "draft", "evidence", "engine", "algorithm", "steps", "topk", "draft_tokens", "temperature",
-    "ok", "summary", "total",
+    "total", "logged", "expected", "agreement",
 )  # fmt: skip
-
-
-_MOST_NODES = 1 << 20  # of a tree; the widest and deepest that is run here has a quarter
-_Kind = TypeVar("_Kind", Logged, Expected, "Agreement")
-_FITS: dict[str, Callable[[Any], bool]] = {
-    "str": lambda value: isinstance(value, str),
-    "bool": lambda value: isinstance(value, bool),
-    "int": lambda value: type(value) is int and 0 <= value < 1 << 53,
-    "float": lambda value: type(value) in (int, float) and abs(value) < 1e15,  # and no NaN
-    "Counted": lambda value: value in get_args(Counted),
-}
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Agreement:
-    """How often a replay does what the engine did.
-
-    Attributes
-    ----------
-    rounds
-        Rounds compared.
-    same_count, same_tokens
-        Rounds that accept as many drafts; and that emit the very tokens.
-    near_ties
-        Of the others, how many the target decided by less than bfloat16 can tell.
-    """
-
-    rounds: int
-    same_count: int
-    same_tokens: int
-    near_ties: int = 0
-
-    @property
-    def share(self) -> float | None:
-        """Share of rounds that accept as many drafts as the engine did."""
-        return self.same_count / self.rounds if self.rounds else None
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Replay(Result):
-    """Rounds of drafting and verification, replayed, beside what a real engine did.
+    """Rounds of drafting and verification, replayed, with what a real engine did.
 
     Attributes
     ----------
@@ -74,21 +45,20 @@ class Replay(Result):
         As which engine the draft was loaded and driven ("" is as its trainer means it), launched how.
     steps, topk, draft_tokens, temperature
         Of the tree and of the verification.
-    ok
-        True: acceptance is what it should be. False: it is not, and a cause is known. None: it cannot be
-        told (nothing is known to compare with, or the cause is not).
-    summary
-        The verdict in one or two sentences.
+    verdict
+        The answer, with every count, comparison and fault that it covers. ``ok``: True: acceptance is what
+        is expected. False: it is not, and a cause is known. None: cannot tell (there is nothing to compare
+        with, or the cause is not known).
     replayed, observed
         Rounds by accepted drafts: of the replay, and of the engine. None where there are none.
     logged
         What the server's log says.
     expected
-        The acceptance that it should have; None where nobody knows.
+        The acceptance that it should have; None where it is not known.
     agreement
         How often the replay does what the engine did; None without rounds of an engine.
     fills
-        Accept length for each content that memory nobody wrote may have had: ``zero``, ``random``, ``nan``.
+        Accept length for each content that uninitialised memory may have had: ``zero``, ``random``, ``nan``.
     total
         Rounds in all; a loaded or exported result may keep fewer.
     course
@@ -96,6 +66,7 @@ class Replay(Result):
     """
 
     schema: ClassVar[str] = "workbench.replay/1"
+    Saved: ClassVar[type[Saved]] = SavedReplay
 
     target: str
     draft: str
@@ -105,8 +76,7 @@ class Replay(Result):
     steps: int
     topk: int
     draft_tokens: int
-    ok: bool | None
-    summary: str
+    verdict: Verdict
     total: int
     temperature: float = 0.0
     replayed: Tally | None = None
@@ -118,7 +88,7 @@ class Replay(Result):
     course: tuple[tuple[float, float | None], ...] = ()
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
-    kept: Kept | None = None
+    kept: RoundColumns | None = None
     trial: Trial | None = None
 
     @property
@@ -177,15 +147,20 @@ class Replay(Result):
         seen = self.observed if observed or self.replayed is None else self.replayed
         if seen is None:
             raise WorkbenchError(
-                "there are no rounds to take a rate of",
-                why="the evidence holds a log alone" if self.logged else "",
+                "there are no rounds to compute a rate from",
+                why="the evidence is a log alone" if self.logged else "",
                 next_step="Give evidence with the rounds, or a target to run.",
             )
         counts = metrics.Acceptance(seen.rounds, seen.accepted, self.steps, self.draft_tokens)
         return metrics.accept_rate(chosen.name, chosen.version or "", counts)
 
     def ablate(self, **options: Any) -> Any:
-        """Change one thing at a time on the same evidence, and say what restores acceptance.
+        """Change one thing at a time on the same evidence, and report what restores acceptance.
+
+        Parameters
+        ----------
+        options
+            As `workbench.speculation.ablate.ablate` takes them: ``pairs``, ``requests``, ``only``.
 
         Returns
         -------
@@ -205,13 +180,13 @@ class Replay(Result):
             )
         from workbench.speculation.ablate import ablate
 
-        return ablate(self.trial, **options)
+        return ablate(self.trial, replayed_ok=self.ok, **options)
 
     def show(self, row: int = 0, width: int | None = None) -> str:
         """Return one round as text: the text so far, the tree, the target's choices, why it stopped."""
-        from workbench.speculation.player import round_text
+        from workbench.core import render
 
-        return round_text(self, row, width)
+        return render.parts_to_text(render.layout(self).round_parts(self, row), width)
 
     def next_rejection(self, row: int = -1) -> int | None:
         """Return the next round after `row` that rejects a draft, None if there is none."""
@@ -222,95 +197,71 @@ class Replay(Result):
         found = fell[row + 1 :].nonzero()[0]
         return int(found[0]) + row + 1 if len(found) else None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the replay as plain data, with its ``schema``; no weights, no logits, no trial."""
-        data: dict[str, Any] = {"schema": self.schema}
-        data |= {name: getattr(self, name) for name in _PLAIN}
-        kept = self.kept.bounded() if self.kept else None
-        return data | {
-            "accept_length": self.accept_length,
-            "per_position": list(self.per_position),
-            "replayed": list(self.replayed.histogram) if self.replayed else None,
-            "observed": list(self.observed.histogram) if self.observed else None,
-            "logged": dataclasses.asdict(self.logged) if self.logged else None,
-            "expected": _plain(self.expected),
-            "agreement": dataclasses.asdict(self.agreement) if self.agreement else None,
-            "fills": dict(self.fills),
-            "course": [list(pair) for pair in self.course],
-            "findings": [finding.to_dict() for finding in self.findings],
-            "notes": list(self.notes),
-            "kept": kept.to_dict() if kept else None,
-        }
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Rebuild the replay from `to_dict`."""
-        types = {field.name: str(field.type) for field in dataclasses.fields(cls)}
-        fields: dict[str, Any] = {name: _value(types[name], data[name]) for name in _PLAIN}
-        if (
-            max(fields["steps"], fields["topk"]) > MOST_DRAFTS
-            or fields["draft_tokens"] > _MOST_NODES
-        ):
-            raise ValueError("no tree is as large")
-        kept = data["kept"]
-        return cls(
-            **fields,
-            replayed=Tally.from_list(data["replayed"]),
-            observed=Tally.from_list(data["observed"]),
-            logged=_record(Logged, data["logged"]),
-            expected=_record(Expected, data["expected"]),
-            agreement=_record(Agreement, data["agreement"]),
-            fills={name: _value("float", v) for name, v in data["fills"].items() if v is not None},
-            course=tuple(
-                (_value("float", a), _value("float | None", b)) for a, b in data["course"][:COURSE]
-            ),
-            findings=tuple(map(Finding.from_dict, data["findings"])),
-            notes=_value("tuple[str, ...]", data["notes"]),
-            kept=Kept.from_dict(kept) if kept else None,
+    def saved(self) -> SavedReplay:
+        """Return the replay as it is written; no weights, no logits, no trial."""
+        return SavedReplay(
+            **fields_of(self),
+            **{name: getattr(self, name) for name in _PLAIN},
+            accept_length=self.accept_length,
+            per_position=self.per_position,
+            replayed=self.replayed.histogram if self.replayed else None,
+            observed=self.observed.histogram if self.observed else None,
+            fills=dict(self.fills),
+            course=self.course,
+            kept=SavedRounds.of(self.kept.bounded()) if self.kept else None,
         )
 
-    def to_text(self, width: int | None = None) -> str:
-        """Return the replay as one screen of text."""
-        from workbench.speculation.view import text
+    @classmethod
+    def restored(cls, saved: SavedReplay, verdict: Verdict) -> Self:
+        """Rebuild the replay; its rounds are checked to belong together."""
+        return cls(
+            **{name: getattr(saved, name) for name in _PLAIN},
+            verdict=verdict,
+            replayed=None if saved.replayed is None else Tally(saved.replayed),
+            observed=None if saved.observed is None else Tally(saved.observed),
+            fills={name: value for name, value in saved.fills.items() if value is not None},
+            course=saved.course[:COURSE],
+            findings=saved.findings,
+            notes=saved.notes,
+            kept=None if saved.kept is None else saved.kept.restored(),
+        )
 
-        return text(self, width)
+    def contradiction(self) -> str:
+        """Return what contradicts the verdict: a fault or a loss under True, nothing lost under False."""
+        broken = [f for f in self.findings if f.severity == "error" and f.changes_output]
+        if self.ok is True:
+            if broken:
+                return f"a finding changes the output: {broken[0].title}"
+            if self.expected is None:
+                return "there is nothing that acceptance was compared with"
+            counts = self._counts()
+            if counts.length is None or counts.few:
+                return "there are not enough counts of accepted drafts"
+            # What was counted from every place is not stored; only one way of counting can be compared.
+            if self.expected.counted == "rounds" and counts.low:
+                return f"the acceptance length is {counts.length:.2f}"
+            if counts.unlike:
+                return counts.unlike
+        if self.ok is False and not broken:
+            return "there is no finding of a cause"
+        return ""
+
+    def _counts(self) -> Counts:
+        return Counts(
+            self.replayed,
+            self.observed,
+            self.logged,
+            self.expected,
+            self.steps,
+            topk=self.topk,
+            agreement=self.agreement,
+            real=self.agreement is not None,
+        )
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield one row a round."""
         for item in self.rounds:
             yield _row(item)
-
-    def payload(self, limit: int | None = None) -> dict[str, Any]:
-        """Return the data of the interactive view."""
-        from workbench.speculation.view import payload
-
-        return payload(self, limit)
-
-
-def _plain(expected: Expected | None) -> dict[str, Any] | None:
-    if expected is None:
-        return None
-    return dataclasses.asdict(expected) | {"per_position": list(expected.per_position)}
-
-
-def _record(kind: type[_Kind], data: Any) -> _Kind | None:
-    """Return a saved record, each of its fields of the type that it is declared with."""
-    if data is None:
-        return None
-    return kind(**{f.name: _value(str(f.type), data[f.name]) for f in dataclasses.fields(kind)})
-
-
-def _value(declared: str, value: Any) -> Any:
-    """Return a saved value as a field of this type holds it; what is of another type is refused."""
-    if value is None and declared.endswith("| None"):
-        return None
-    declared = declared.removesuffix(" | None")
-    if declared.startswith("tuple["):
-        if isinstance(value, list):
-            return tuple(_value(declared[6:].partition(",")[0], item) for item in value)
-    elif _FITS[declared](value):
-        return value
-    raise ValueError(f"{shown(value, 60)} is not of type {declared}")
 
 
 def _row(item: Round) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def rope_of(config: Config, width: int, *, interleaved: bool = False) -> Rope:
     )
     size = int(width * part) // 2 * 2
     if part > 1 or not 0 < size <= _MOST:
-        raise _odd("partial_rotary_factor", part, f"the share of heads of {width} that is turned")
+        raise _odd("partial_rotary_factor", part, f"the share of heads of {width} that is rotated")
     inverse = [theta ** -(2 * k / size) for k in range(size // 2)]
     kind = str(table.get("rope_type", table.get("type", "default")) or "default")
     if kind in ("default", "mrope"):
@@ -83,7 +83,7 @@ def _table(config: Config) -> Config:
         if isinstance(table, Mapping):
             return table
         if table is not None:
-            raise _odd(name, table, "an object is wanted")
+            raise _odd(name, table, "it must be an object")
     return {}
 
 
@@ -137,7 +137,7 @@ def _mscale(factor: float, mscale: float) -> float:
 def _number(value: Any, name: str) -> float:
     good = isinstance(value, int | float) and not isinstance(value, bool)
     if not good or not _LEAST_NUMBER <= value <= _MOST_NUMBER:
-        raise _odd(name, value, f"a number from {_LEAST_NUMBER:g} to {_MOST_NUMBER:g} is wanted")
+        raise _odd(name, value, f"it must be a number from {_LEAST_NUMBER:g} to {_MOST_NUMBER:g}")
     return float(value)
 
 

@@ -13,7 +13,7 @@ from workbench.speculation.features import TargetTrace
 from workbench.speculation.layers import (
     DECODE_TILE,
     EXTEND_TILE,
-    Seen,
+    AttentionContext,
     attend,
     below,
     bias_of,
@@ -129,7 +129,7 @@ def extend(draft: Draft, driving: Driving, trace: TargetTrace) -> Cache:
             bias: Tensor = bias, past: Any = past, tiles: Tensor = tiles,
         ) -> Tensor:  # fmt: skip
             past.append((k, v))
-            return attend(q, Seen(k, v, bias, tiles), None, s.scale, s.numerics)
+            return attend(q, AttentionContext(k, v, bias, tiles), None, s.scale, s.numerics)
 
         positions = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens[rows])
         normed, fed = draft.forward(tokens[rows], hidden[rows], positions, attention)
@@ -196,8 +196,8 @@ class Branches:
         free = torch.zeros(keys.shape[:3], device=q.device)
         number = torch.arange(keys.shape[2], device=q.device)
         tiles = ((self.root + 1)[:, None, None] + number) // DECODE_TILE
-        own = Seen(keys, values, free, tiles.expand_as(free))
-        seen = Seen(*self.past[layer], self.bias, self.tiles)
+        own = AttentionContext(keys, values, free, tiles.expand_as(free))
+        seen = AttentionContext(*self.past[layer], self.bias, self.tiles)
         return attend(q, seen, own, s.scale, s.numerics, running=False)
 
     def move(self, branch: Tensor) -> None:
@@ -288,7 +288,7 @@ def _root_again(
         parts = [past[layer], past[layer]]
         if extra is not None:
             parts.insert(1, extra.past[layer])
-        return attend(q, Seen(*joined(parts), whole, tiles), None, s.scale, s.numerics)
+        return attend(q, AttentionContext(*joined(parts), whole, tiles), None, s.scale, s.numerics)
 
     at = rounds.request[:, None], root
     normed, fed = draft.forward(cache.tokens[at], cache.hidden[at], root, attention)

@@ -113,7 +113,7 @@ def generate(
     """Answer prompts greedily and draft along: the target's trace of the answers, and the rounds."""
     if new_tokens < 2:
         raise WorkbenchError(
-            "an answer of one token has no round",
+            "an answer of one token has no rounds",
             why="the first token comes from the prompt alone",
             next_step="Ask for two tokens or more.",
         )
@@ -235,6 +235,6 @@ def _choices(trace: TargetTrace, rounds: Rounds, steps: int) -> tuple[Tensor, Te
 def _nothing() -> WorkbenchError:
     return WorkbenchError(
         "there are no rounds to replay",
-        why="no request was answered with more than one token",
+        why="each answer has one token or none",
         next_step="Record longer answers.",
     )

@@ -196,7 +196,7 @@ def _begin(
     ):
         raise WorkbenchError(
             "the target's logits are not its head times its last features",
-            why="its likeliest tokens are others: it does something to its logits",
+            why="its likeliest tokens are others: it changes its logits",
             next_step="Sample with the engine, and give what it recorded as evidence.",
         )
     for request, row in zip(requests, sampling.probabilities(logits).cpu(), strict=True):
@@ -294,7 +294,7 @@ def _check(driving: Driving, sampling: Sampling, new_tokens: int) -> None:
         )
     if new_tokens < 2:
         raise WorkbenchError(
-            "an answer of one token has no round",
+            "an answer of one token has no rounds",
             why="the first token comes from the prompt alone",
             next_step="Ask for two tokens or more.",
         )

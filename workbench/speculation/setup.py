@@ -11,7 +11,7 @@ from workbench.speculation.driving import Driving, captured_layers, driving_of, 
 from workbench.speculation.eagle3 import Draft
 from workbench.speculation.layers import Kind, Numerics
 from workbench.speculation.loading import Fill, load_draft, served_config
-from workbench.speculation.observed import Launch
+from workbench.speculation.observed import DraftLaunch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 _KINDS: Mapping[str, Kind] = {"bfloat16": "bfloat16", "float16": "float16", "half": "float16"}
 
 
-def numerics_of(launch: Launch) -> Numerics:
+def numerics_of(launch: DraftLaunch) -> Numerics:
     """Return the rounding of the dtype that a launch names; none named is taken for float32."""
     return Numerics(_KINDS.get(launch.dtype, "float32"))
 
 
 def as_launched(
-    launch: Launch,
+    launch: DraftLaunch,
     checkpoint: Checkpoint,
     target: Target,
     *,

@@ -135,8 +135,8 @@ def check_own(
     if part in wanted and not value.is_floating_point():
         kind = str(value.dtype).removeprefix("torch.")
         raise WorkbenchError(
-            f"{shorten(key, 80)} holds {kind}, which is no type of weights",
-            why="codes of a quantised weight are nothing to compute with",
+            f"{shorten(key, 80)} holds {kind}, which is not a type of weights",
+            why="the codes of a quantised weight cannot be computed with",
             next_step="Give the draft before it was quantised; trainers save it in bfloat16.",
         )
 
@@ -156,7 +156,7 @@ def gated_width(found: Found, said: int) -> int:
             return int(value.shape[1])
     if not said:
         raise WorkbenchError(
-            "how wide the draft's feed-forward part is cannot be told",
+            "the width of the draft's feed-forward part is not known",
             why="the config has no intermediate_size, and the file no gate_proj, up_proj or down_proj",
             next_step="Write intermediate_size into config.json, as the training run had it.",
         )
@@ -223,7 +223,7 @@ def check_target(found: Found, settings: Settings, target: Target | None, as_eag
         raise WorkbenchError(
             f"{EMBED} has {len(table):,} rows, and the target {target.vocabulary:,} tokens",
             why="the draft reads every token of the target",
-            next_step="Leave embed_tokens out of the draft's file: the target's is taken then.",
+            next_step="Leave embed_tokens out of the draft's file: the target's is then used.",
         )
     return target.vocabulary
 
@@ -248,14 +248,14 @@ def check_map(offsets: Tensor, rows: int, vocabulary: int) -> None:
     if offsets.dim() != 1 or len(offsets) != rows:
         raise _no_map(
             f"has shape {list(offsets.shape)}",
-            f"wanted is one number for each of the {rows:,} rows of lm_head",
+            f"it must have one number for each of the {rows:,} rows of lm_head",
         )
     whole = offsets.dtype != torch.bool and not offsets.is_complex()
     # float64 holds every id; what is not finite is not equal to its floor, or past every vocabulary.
     numbers = offsets.double() if whole else offsets.new_empty(0)
     if not whole or not bool((numbers.floor() == numbers).all()):
         raise _no_map(
-            f"holds {str(offsets.dtype).removeprefix('torch.')}", "wanted are whole numbers"
+            f"holds {str(offsets.dtype).removeprefix('torch.')}", "it must hold whole numbers"
         )
     ids = numbers + torch.arange(rows, device=offsets.device)
     for at in (int(ids.argmin()), int(ids.argmax())):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from workbench.speculation.eagle3 import Draft
 from workbench.speculation.features import TargetTrace
-from workbench.speculation.layers import Seen, attend, bias_of, rows_of
+from workbench.speculation.layers import AttentionContext, attend, bias_of, rows_of
 from workbench.speculation.rounds import Cache, Drafted, Rounds, wanted_text
 from workbench.speculation.verify import greedy
 
@@ -65,7 +65,7 @@ def keep_drafted(
             at = (request.expand_as(slots)[new], slots[new])
             kept[at] = own[new]
         both = rows_of(cache.past[layer], rounds.request)
-        return attend(q, Seen(*both, seen), None, s.scale, s.numerics)
+        return attend(q, AttentionContext(*both, seen), None, s.scale, s.numerics)
 
     at = request, slots
     normed, fed = draft.forward(cache.tokens[at], cache.hidden[at], slots, attention)

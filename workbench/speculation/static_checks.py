@@ -9,12 +9,12 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from workbench.checkpoint.config import Config
+from workbench.core.finding import Finding
 from workbench.engines import contracts, registry
 from workbench.engines.outcome import KeyGroup, LoadOutcome
 from workbench.engines.profile import NotCovered, Refused
 from workbench.engines.simulate import simulate
 from workbench.errors import WorkbenchError, shorten, shown
-from workbench.result import Finding
 from workbench.speculation.loading import canonical, served_config
 from workbench.speculation.switches_weights import by_names, equal
 from workbench.speculation.trial import Trial
@@ -66,6 +66,17 @@ def check(trial: Trial) -> tuple[Hint, ...]:
         hints += _of_engine(trial)
     order = {"error": 0, "warning": 1, "note": 2}
     return tuple(sorted(hints, key=lambda h: order[h.finding.severity]))
+
+
+def unchecked(trial: Trial) -> str:
+    """Return why the engine's loader and the contracts were not checked, "" where they were."""
+    if not trial.launch.engine:
+        return ""  # by the trainer's names and flags: there is no loader to check
+    try:
+        known = _outcome(trial) is not None
+    except WorkbenchError as error:
+        return error.what
+    return "" if known else f"the profile of {trial.launch.engine} does not describe this config"
 
 
 def sufficient(hints: Sequence[Hint]) -> tuple[str, ...]:
@@ -213,7 +224,7 @@ def _flag(name: str, tensor: str) -> Finding:
         severity="error",
         title=f"{name} is on, but {tensor} is not in the checkpoint",
         detail="The norm is applied with weights of one.",
-        evidence_for=(f"{name} is true in the config", f"no tensor is called {tensor}"),
+        evidence_for=(f"{name} is true in the config", f"the checkpoint has no {tensor}"),
         changes_output=True,
         next_step=f"Export the draft again, or set {name} to false if it was trained without.",
     )
@@ -236,7 +247,7 @@ def _rotary(theta: object) -> Finding:
         code="rope-differs",
         severity="note",
         title="the draft's rotary positions are not the target's",
-        detail=f"Its config has rope_theta {shown(theta, 40)}. A draft may be trained so, and often is not.",
+        detail=f"Its config has rope_theta {shown(theta, 40)}. Some drafts are trained so; most are not.",
         confidence="possible",
         changes_output=True,
         next_step="Compare with the target's rotary positions in the ablation.",
@@ -244,14 +255,12 @@ def _rotary(theta: object) -> Finding:
 
 
 def _absent(name: str, engine: str) -> Finding:
-    instead = (
-        "the engine computes with memory that nobody wrote" if engine else "replayed with zeros"
-    )
+    instead = "the engine computes with uninitialised memory" if engine else "replayed with zeros"
     return Finding(
         code="tensor-absent",
         severity="error",
         title=f"{name} is in no file: {instead}",
-        evidence_for=(f"no key of the checkpoint is {name}, under any prefix",),
+        evidence_for=(f"the checkpoint has no {name}, under any prefix",),
         changes_output=True,
         next_step=f"Save the draft again with {name}.",
     )
@@ -262,7 +271,7 @@ def _norm_absent(name: str) -> Finding:
         code="norm-absent",
         severity="error",
         title=f"{name} is in no file: the norm is applied with weights of one",
-        evidence_for=(f"no key of the checkpoint is {name}, under any prefix",),
+        evidence_for=(f"the checkpoint has no {name}, under any prefix",),
         changes_output=True,
         next_step=f"Save the draft again with {name}.",
     )

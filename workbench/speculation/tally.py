@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate, zip_longest
 from typing import Any, Self
 
+from workbench.speculation.ranges import Count, Number
+
 MOST_DRAFTS = 256  # accepted in one round; no engine drafts as deep
 HISTOGRAMS = ("spec_correct_drafts_histogram", "spec_accept_histogram")  # in an answer's meta_info
 
@@ -77,15 +79,6 @@ class Tally:
         left = [rounds, *(rounds - gone for gone in accumulate(self.histogram))]
         return tuple(left[min(k, len(left) - 1)] / rounds for k in range(1, deepest + 1))
 
-    @classmethod
-    def from_list(cls, values: Any) -> Self | None:
-        """Rebuild it from a saved list; None stays None."""
-        if values is None:
-            return None
-        if not is_histogram(values, 1 << 53):
-            raise ValueError("a histogram is a list of whole numbers")
-        return cls(tuple(values))
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Logged:
@@ -105,15 +98,40 @@ class Logged:
         Standard deviation between the lines.
     """
 
-    lines: int
-    accept_length: float
-    accept_rate: float | None
-    lowest: float
-    highest: float
-    tenth: float | None = None
-    deviation: float = 0.0
+    lines: Count
+    accept_length: Number
+    accept_rate: Number | None
+    lowest: Number
+    highest: Number
+    tenth: Number | None = None
+    deviation: Number = 0.0
 
     @property
     def error(self) -> float:
         """Standard error of the mean; infinite of one line."""
         return self.deviation / math.sqrt(self.lines) if self.lines > 1 else math.inf
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Agreement:
+    """How often a replay does what the engine did.
+
+    Attributes
+    ----------
+    rounds
+        Rounds compared.
+    same_count, same_tokens
+        Rounds that accept as many drafts; and that emit the very tokens.
+    near_ties
+        Of the others, how many the target decided by less than bfloat16 can tell.
+    """
+
+    rounds: Count
+    same_count: Count
+    same_tokens: Count
+    near_ties: Count = 0
+
+    @property
+    def share(self) -> float | None:
+        """Share of rounds that accept as many drafts as the engine did."""
+        return self.same_count / self.rounds if self.rounds else None

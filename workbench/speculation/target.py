@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from workbench.core import progress
 from workbench.errors import WorkbenchError, shown
 from workbench.speculation.config_fields import ModelConfig
 from workbench.speculation.features import (
@@ -20,8 +21,8 @@ from workbench.speculation.features import (
 )
 from workbench.speculation.layers import (
     EXTEND_TILE,
+    AttentionContext,
     Numerics,
-    Seen,
     add_norm,
     attend,
     below,
@@ -221,7 +222,9 @@ class LlamaTarget:
         wanted = range(self.layers + 1) if keep is None else keep
         kept: dict[int, list[Tensor]] = {k: [] for k in wanted}
         finals, choices, caches = [], [], []
+        progress.say("running the target over the texts")
         for start in range(0, len(tokens), _ROWS):
+            progress.step(start, len(tokens), " texts")
             rows = slice(start, start + _ROWS)
             inputs, final, kv = self._pass(tokens[rows], lengths[rows], begins[rows])
             for k, parts in kept.items():
@@ -254,7 +257,7 @@ class LlamaTarget:
 
         def attention(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             cache.append((k, v))
-            return attend(q, Seen(k, v, bias, tiles), None, self.scale, self.numerics)
+            return attend(q, AttentionContext(k, v, bias, tiles), None, self.scale, self.numerics)
 
         positions = torch.arange(tokens.shape[1], device=self.device).expand_as(tokens)
         inputs, final = self.forward(tokens, positions, attention)
@@ -293,7 +296,9 @@ class LlamaTarget:
         def attention(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             keys, values = (put(*pair) for pair in zip(trace.cache[layer], (k, v), strict=True))
             cache.append((keys, values))
-            return attend(q, Seen(keys, values, bias, tiles), None, self.scale, self.numerics)
+            return attend(
+                q, AttentionContext(keys, values, bias, tiles), None, self.scale, self.numerics
+            )
 
         inputs, final = self.forward(tokens.gather(1, slots), slots, attention)
         assert trace.final is not None
@@ -338,7 +343,9 @@ class LlamaTarget:
             ) -> Tensor:  # fmt: skip
                 both = joined([rows_of(trace.cache[layer], at), (k, v)])
                 bias = torch.cat([past, own], -1)
-                return attend(q, Seen(*both, bias, tiles), None, self.scale, self.numerics)
+                return attend(
+                    q, AttentionContext(*both, bias, tiles), None, self.scale, self.numerics
+                )
 
             given = tokens[rows], positions[rows], attention
             if keep is not None:
@@ -375,7 +382,9 @@ class LlamaTarget:
             own[layer].append((k, v))
             pairs = [trace.cache[layer], *own[layer]]
             bias = torch.cat([past, torch.zeros(len(q), 1, len(own[layer]), device=q.device)], -1)
-            return attend(q, Seen(*joined(pairs), bias), None, self.scale, self.numerics)
+            return attend(
+                q, AttentionContext(*joined(pairs), bias), None, self.scale, self.numerics
+            )
 
         while len(found) < new_tokens:
             positions = (trace.lengths + len(found) - 1)[:, None]

@@ -73,7 +73,7 @@ def _values(checkpoint: Checkpoint, weight: LogicalWeight) -> Tensor:
 
 def _why(name: str, fields: ModelConfig) -> str:
     if name == "lm_head.weight":
-        return "tie_word_embeddings is not true in its config, so that the embedding is no head"
+        return "tie_word_embeddings is not true in its config, so the embedding is not the head"
     return f"its config says num_hidden_layers is {fields.whole('num_hidden_layers')}"
 
 

@@ -49,7 +49,7 @@ class Texts:
         return [row for row in range(self.requests) if row not in loops]
 
 
-def look(trace: TargetTrace) -> Texts:
+def describe(trace: TargetTrace) -> Texts:
     """Look at the answers of a trace."""
     tokens = trace.tokens.tolist()
     spans = list(zip(trace.prompts.tolist(), trace.lengths.tolist(), strict=True))

@@ -39,7 +39,7 @@ class Tops:
         pairs = zip(self.tokens[row, place].tolist(), self.shares[row, place].tolist(), strict=True)
         return tuple((token, share) for token, share in pairs if token >= 0)
 
-    def told(self, plain: Round, row: int) -> Round:
+    def with_target_choices(self, plain: Round, row: int) -> Round:
         """Return a round whose nodes have the target's choices at their parents."""
         nodes = tuple(
             dataclasses.replace(node, target_top=self.at(row, node.parent + 1))

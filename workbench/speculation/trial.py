@@ -14,7 +14,7 @@ from workbench.speculation.eagle3 import Draft
 from workbench.speculation.expected import Expected
 from workbench.speculation.features import Target, TargetTrace, Tokens
 from workbench.speculation.layers import Numerics
-from workbench.speculation.observed import Launch, Run, read_run, read_tensors
+from workbench.speculation.observed import DraftLaunch, Run, read_run, read_tensors
 from workbench.speculation.replayed import Replayed
 from workbench.speculation.run import replay_rounds, run_freely
 from workbench.speculation.setup import as_launched, numerics_of
@@ -52,7 +52,7 @@ class Trial:
     target: Target | None
     trace: TargetTrace
     checkpoint: Checkpoint
-    launch: Launch
+    launch: DraftLaunch
     draft: Draft
     driving: Driving
     starts: Sequence[Sequence[int]] | None = None
@@ -108,7 +108,7 @@ class Trial:
         draft: Any,
         prompts: Sequence[Tokens],
         *,
-        launch: Launch | None = None,
+        launch: DraftLaunch | None = None,
         new_tokens: int = 64,
         memory: Mapping[str, Tensor] | None = None,
         expected: Expected | None = None,
@@ -124,13 +124,13 @@ class Trial:
         launch
             How the draft is served: engine, algorithm, tree; ``engine=""`` is as the trainer means it.
         """
-        launch = launch or Launch("")
+        launch = launch or DraftLaunch("")
         target = target_of(target, numerics_of(launch), device)
         checkpoint = checkpoint_of(draft)
         loaded, driving = as_launched(launch, checkpoint, target, memory=memory, device=device)
         if new_tokens < 2:
             raise WorkbenchError(
-                "an answer of one token has no round",
+                "an answer of one token has no rounds",
                 why="the first token comes from the prompt alone",
                 next_step="Ask for two tokens or more.",
             )
@@ -197,7 +197,7 @@ def target_of(target: Any, numerics: Numerics, device: str = "cpu") -> Target:
     if isinstance(target, Checkpoint):
         return LlamaTarget.read(target, numerics, device)
     raise WorkbenchError(
-        f"{shown(target)} is no target",
-        why="a path, a checkpoint or a model of transformers is wanted",
+        f"{shown(target)} is not a target",
+        why="it must be a path, a checkpoint or a model of transformers",
         next_step="Give the folder of the target's checkpoint.",
     )

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, Literal, Self, overload
+from typing import Literal, overload
 
 from workbench.errors import WorkbenchError, shown
 
@@ -62,22 +61,6 @@ class Change:
     def same_dtype(self) -> bool:
         """Whether both are stored in one type."""
         return self.dtype == self.dtype_after
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the change as plain data, strict JSON."""
-        data = dataclasses.asdict(self)
-        for name in ("change", "largest", "moved"):
-            if data[name] is not None and not math.isfinite(data[name]):
-                data[name] = None
-        return data | {"shape": list(self.shape), "shape_after": list(self.shape_after)}
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Rebuild the change from `to_dict`."""
-        if data["state"] not in STATES:
-            raise ValueError(f"unknown state {shown(data['state'])}")
-        shapes = {name: tuple(map(int, data[name])) for name in ("shape", "shape_after")}
-        return cls(**data | shapes)
 
 
 class Changes(Sequence[Change]):

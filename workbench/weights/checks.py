@@ -16,7 +16,7 @@ def check(measure: Measure) -> Judgement | None:
     """Return the verdict on values that are missing, not finite, not written or all the same."""
     seen = measure.seen
     if not seen:
-        why = "its values could not be told" if measure.count else "it has no elements"
+        why = "its values could not be read" if measure.count else "it has no elements"
         return Judgement("undecided", why, stage=0)
     if measure.nan + measure.inf:
         return _not_finite(measure)
@@ -26,7 +26,7 @@ def check(measure: Measure) -> Judgement | None:
         return Judgement(
             "invalid",
             f"values up to {measure.absmax:.2g}, {_percent(measure.top_exponent_share)} of them outside "
-            "2^-40 to 2^20: memory that nobody wrote, or a scale that was not applied",
+            "2^-40 to 2^20: memory that was never written, or a scale that was not applied",
             family="memory",
             stage=0,
         )
@@ -38,7 +38,7 @@ def check(measure: Measure) -> Judgement | None:
     if seen >= _MANY and few < _FEW and 0 < within * _FLIPPED < measure.absmax:
         return Judgement(
             "invalid",
-            f"a value of {measure.absmax:.3g} where 99.8 % lie within ±{within:.2g}: a flipped bit, or a "
+            f"a value of {measure.absmax:.3g} where 99.8 % are within ±{within:.2g}: a flipped bit, or a "
             "write that went astray",
             family="memory",
             stage=0,
@@ -67,7 +67,7 @@ def _not_finite(measure: Measure) -> Judgement:
     return Judgement(
         "invalid",
         f"{' and '.join(parts)} of {measure.seen:,} values"
-        + (", and finite ones of every size: memory that nobody wrote" if huge else ""),
+        + (", and finite ones of every size: memory that was never written" if huge else ""),
         family="memory" if huge else "",
         stage=0,
     )
@@ -81,10 +81,10 @@ def _constant(measure: Measure) -> Judgement:
             return Judgement(
                 "constant", f"{what}: a matrix of zeros passes nothing on", "zeros", stage=0
             )
-        text = f"{what}: at init, or unmoved beyond the resolution of {measure.dtype}"
+        text = f"{what}: at init, or not changed by more than the resolution of {measure.dtype}"
         return Judgement("at_init", text, "zeros", 0.0, stage=0)
     if value == 1 and vector and measure.count > 1:
-        text = f"{what}: at init, or unmoved beyond the resolution of {measure.dtype}"
+        text = f"{what}: at init, or not changed by more than the resolution of {measure.dtype}"
         return Judgement("at_init", text, "ones", 0.0, stage=0)
     return Judgement("constant", what, "ones" if value == 1 else "constant", stage=0)
 

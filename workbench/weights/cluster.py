@@ -37,7 +37,7 @@ def scan_on(
 
     if not isinstance(client, distributed.Client):
         raise WorkbenchError(
-            f"client={shown(client)} is no client of a cluster",
+            f"client={shown(client)} is not a dask client",
             next_step='Give client=distributed.Client("tcp://scheduler:8786"), or none to scan here.',
         )
     workers = _workers(client)
@@ -70,11 +70,11 @@ def _workers(client: Any) -> int:
         raise WorkbenchError(
             "the cluster does not answer",
             why=str(error) or type(error).__name__,
-            next_step="Look whether its scheduler still runs, or scan without client.",
+            next_step="Check that its scheduler still runs, or scan without client.",
         ) from None
     if not found or client.status != "running":
         raise WorkbenchError(
-            "the cluster has no worker"
+            "the cluster has no workers"
             if not found
             else f"the cluster's client is {client.status}",
             next_step="Start workers (dask worker tcp://scheduler:8786), or scan without client.",
@@ -101,7 +101,7 @@ def _shares(
 
 
 def scan_share(
-    source: str, stamp: float, count: int, part: list[int], sample: float | None, device: str
+    source: str, stamp: str, count: int, part: list[int], sample: float | None, device: str
 ) -> list[tuple[int, Pair]] | tuple[str, str, str]:
     """Measure and judge some weights in one thread of a worker.
 
@@ -114,7 +114,7 @@ def scan_share(
         weights, config = opened_by_worker(source, stamp)
         if len(weights) != count:
             raise WorkbenchError(
-                f"a worker of the cluster sees another checkpoint at {source}",
+                f"a worker of the cluster has another checkpoint at {source}",
                 why=f"it has {len(weights):,} weights, not {count:,}",
                 next_step="Put the checkpoint on storage that all workers share.",
             )

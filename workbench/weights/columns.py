@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, get_args, overload
+from typing import Any, overload
 
 import numpy as np
 
@@ -49,55 +49,10 @@ class ScannedTensor(Measure):
         """Whether it has two dimensions or more that are longer than one."""
         return sum(size > 1 for size in self.shape) > 1
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the tensor as plain data; `tensor_of` reads it."""
-        data = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return data | {
-            "shape": list(self.shape),
-            "quantiles": list(self.quantiles),
-            "ks": None if self.ks is None else list(self.ks),
-            "bins": None if self.bins is None else [list(part) for part in self.bins],
-            "corroboration": list(self.corroboration),
-            "statistics": dict(self.statistics),
-        }
-
 
 Pair = tuple[Measure, Judgement]
-_MEASURED = tuple(field.name for field in dataclasses.fields(Measure))
-_JUDGED = tuple(field.name for field in dataclasses.fields(Judgement))
-
-
-def pair_of(data: dict[str, Any]) -> Pair:
-    """Rebuild measure and judgement from `ScannedTensor.to_dict`; null is NaN where a number belongs."""
-    plain = dict(data)
-    if data["verdict"] not in get_args(Verdict) or data["family"] not in get_args(Family):
-        raise ValueError(f"no verdict: {shown(data['verdict'])}, {shown(data['family'])}")
-    for name in ("name", "dtype", "layout", "reason", "power_text", "digest"):
-        if not isinstance(data[name], str):
-            raise TypeError(f"{name} is no text: {shown(data[name])}")
-    for name in _FLOATS:
-        plain[name] = math.nan if data[name] is None else float(data[name])
-    numbers = [math.nan if q is None else float(q) for q in data["quantiles"]]
-    bins = data["bins"]
-    if bins is not None and len(bins[0]) != len(bins[1]) + 1:
-        raise ValueError(f"{len(bins[0])} edges of {len(bins[1])} bins")
-    plain |= {
-        "shape": tuple(int(size) for size in data["shape"]),
-        "quantiles": tuple(numbers),
-        "ks": None if data["ks"] is None else _three(data["ks"]),
-        "bins": None if bins is None else (tuple(map(float, bins[0])), tuple(map(int, bins[1]))),
-        "corroboration": tuple(map(str, data["corroboration"])),
-        "statistics": tuple((k, float(v)) for k, v in data["statistics"].items() if v is not None),
-    }
-    return (
-        Measure(**{name: plain[name] for name in _MEASURED}),
-        Judgement(**{name: plain[name] for name in _JUDGED}),
-    )
-
-
-def _three(values: Sequence[float | None]) -> tuple[float, float, float]:
-    a, b, c = (math.nan if value is None else float(value) for value in values)
-    return a, b, c
+_MEASURED, _CONCLUDED = dataclasses.fields(Measure), dataclasses.fields(Judgement)
+_JUDGED = tuple(field.name for field in _CONCLUDED)
 
 
 class Tensors(Sequence[ScannedTensor]):
@@ -221,6 +176,14 @@ class Tensors(Sequence[ScannedTensor]):
 
     def __iter__(self) -> Iterator[ScannedTensor]:
         return (self._row(at) for at in range(len(self)))
+
+    def pairs(self) -> Iterator[Pair]:
+        """Yield each tensor as what was measured and what was concluded."""
+        for row in self:
+            yield (
+                Measure(**{field.name: getattr(row, field.name) for field in _MEASURED}),
+                Judgement(**{field.name: getattr(row, field.name) for field in _CONCLUDED}),
+            )
 
     def __repr__(self) -> str:
         return f"<{len(self):,} scanned tensors>"

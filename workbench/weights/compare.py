@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from workbench.checkpoint.dequantize import logical_weights, matrix_shape
+from workbench.core.bars import bar as progress_bar
 from workbench.errors import WorkbenchError, shorten, shown
 from workbench.weights.changes import Change, Changes
 from workbench.weights.results import WeightComparison, WeightScan
@@ -51,12 +52,15 @@ class Values(Protocol):
 
 
 def compare_weights(
-    before: WeightScan, after: WeightScan | Checkpoint | str | os.PathLike[str]
+    before: WeightScan,
+    after: WeightScan | Checkpoint | str | os.PathLike[str],
+    source: str | os.PathLike[str] | None = None,
 ) -> WeightComparison:
     """Return what changed from the source of `before` to `after`; see `WeightScan.compare`."""
     from workbench.checkpoint.open import Checkpoint, open_checkpoint
     from workbench.weights.live import held_beside
 
+    first, asked = _first(before, source)
     notes: list[str] = []
     is_own = False
     left: Mapping[str, Values]
@@ -69,30 +73,49 @@ def compare_weights(
         opened = None if server else open_checkpoint(second)
         second = second if opened is None else opened.source
         right = None if opened is None else _of_checkpoint(opened)
-    if before.kind == "server":
+    if asked:
         if right is None:
             raise WorkbenchError(
                 "two servers cannot be compared",
-                why="what they hold has names of their own",
-                next_step="Compare each with the checkpoint that it was started from.",
+                why="each has parameter names of its own",
+                next_step="Compare each with the checkpoint that it was started with.",
             )
-        right, left, is_own = held_beside(before.source, second, right, notes)
+        right, left, is_own = held_beside(first, second, right, notes)
     else:
-        left = _of_checkpoint(open_checkpoint(before.source))
+        left = _of_checkpoint(open_checkpoint(first))
         if right is None:
-            left, right, is_own = held_beside(second, before.source, left, notes)
-    return compare_sets(left, right, before.source, second, tuple(notes), is_own)
+            left, right, is_own = held_beside(second, first, left, notes)
+    return compare_sets(left, right, first, second, tuple(notes), is_own)
+
+
+def _first(before: WeightScan, source: str | os.PathLike[str] | None) -> tuple[str, bool]:
+    """Return where the first side is read, and whether that is a server."""
+    if source is not None:
+        return _source(source)
+    _check_known(before)
+    return before.source, before.kind == "server"
+
+
+def _check_known(scan: WeightScan) -> None:
+    """Refuse to open or ask what stands in a file that may be somebody else's."""
+    if scan.loaded:
+        raise WorkbenchError(
+            f"the source of this scan, {shorten(scan.source)}, was read from a file and is not opened",
+            why="a file may name any path or address",
+            next_step="If it is right, say so: scan.compare(other, source=scan.source), or scan it again.",
+        )
 
 
 def _source(after: WeightScan | str | os.PathLike[str]) -> tuple[str, bool]:
     """Return what to open, and whether it is a server."""
     if isinstance(after, WeightScan):
+        _check_known(after)
         return after.source, after.kind == "server"
     try:
         text = os.fspath(after)
     except TypeError:
         raise WorkbenchError(
-            f"{shown(after)} is nothing to compare with",
+            f"{shown(after)} cannot be compared with",
             next_step="Give a path, an open checkpoint, a scan, or the address of a server.",
         ) from None
     return str(text), bool(_SERVER.match(str(text)))
@@ -120,11 +143,9 @@ def compare_sets(
     WorkbenchError
         They have no name in common.
     """
-    from tqdm import tqdm
-
     names = list(dict.fromkeys([*left, *right]))
     rows = []
-    for name in tqdm(names, unit=" tensors", disable=None, leave=False):
+    for name in progress_bar(names, unit=" tensors"):
         rows.append(_one(left.get(name), right.get(name)))
     changes = Changes(rows)
     same = tuple(_moved_bytes(left, right, changes))
@@ -132,14 +153,13 @@ def compare_sets(
         raise WorkbenchError(
             f"{shorten(before)} and {shorten(after)} have no tensor of the same name",
             why=f"the first has {_few(left)}; the second has {_few(right)}",
-            next_step="`workbench diff FIRST SECOND` says which renames lead from one to the other.",
+            next_step="Run `workbench diff FIRST SECOND`: it proposes the renames between them.",
         )
-    ok, summary, findings = conclude(changes, same, is_own)
+    verdict, findings = conclude(changes, same, is_own)
     return WeightComparison(
         before=before,
         after=after,
-        ok=ok,
-        summary=summary,
+        verdict=verdict,
         changes=changes,
         same_bytes=same,
         findings=findings,

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from workbench.display.text import plural
+from workbench.core.finding import Finding
+from workbench.core.verdict import State
+from workbench.core.wording import plural
 from workbench.errors import shorten
-from workbench.result import Finding
 from workbench.weights.names import is_filled_later, named
 from workbench.weights.relations import TARGETS_OWN
 from workbench.weights.seen import (
@@ -24,34 +25,52 @@ from workbench.weights.seen import (
     title_of,
 )  # fmt: skip
 
-_UPCYCLED = "Upcycled experts and stacked layers begin as copies, and may be meant."
-_AFTER_COPY = "Ask whether they were trained after the copy: trained apart, they would differ."
+_UPCYCLED = "Upcycled experts and stacked layers start as copies; this can be intended."
+_AFTER_COPY = (
+    "Check whether they were trained after they were copied. Training would make them differ."
+)
 _SMALLEST_COPY = 256  # elements; smaller tensors are equal by chance or by convention
+
+
+def bad_values(seen: Seen) -> dict[int, tuple[State, str]]:
+    """Return the tensors with values that no training leaves: not finite, or memory never written."""
+    found: dict[int, tuple[State, str]] = {
+        int(i): ("wrong", "like memory that was never written")
+        for i in np.flatnonzero(seen.counts & seen.is_memory)
+    }
+    for i in seen.having("invalid").tolist():
+        # In a server's memory nothing is filled in later.
+        if (
+            seen.kind == "checkpoint"
+            and _all_nan(seen, i)
+            and is_filled_later(seen.tensors.names[i])
+        ):
+            found[i] = ("open", "only NaN; the engine may fill it from the target")
+        else:
+            found[i] = ("wrong", "NaN, Inf or values out of range")
+    return found
 
 
 def not_finite(seen: Seen) -> list[Finding]:
     """Return findings of NaN and infinite values."""
+    bad = bad_values(seen)
     at = seen.having("invalid")
-    # In a server's memory nothing comes later.
-    waits = [
-        seen.kind == "checkpoint" and _all_nan(seen, i) and is_filled_later(seen.tensors.names[i])
-        for i in at
-    ]
-    later = np.array(waits, dtype=bool)
+    later = np.array([bad[i][0] == "open" for i in at.tolist()], dtype=bool)
     found = []
     if later.any():
         found.append(
             Finding(
                 "weights.filled_later",
                 "warning",
-                f"{title_of(seen, at[later])} holds nothing but NaN",
-                detail="speculators begins these tensors as NaN and fills them from the verifier.",
+                f"{title_of(seen, at[later])} {'holds' if later.sum() == 1 else 'hold'} only NaN",
+                detail="speculators starts these tensors as NaN and fills them from the verifier.",
                 evidence_for=lines(names_of(seen, at[later])),
                 evidence_against=(
-                    "An engine that takes the target's own embedding and head never reads them.",
+                    "An engine that uses the target's own embedding and head never reads them.",
                 ),
                 confidence="possible",
-                next_step="See in `workbench diff` whether the engine loads these or shares the target's.",
+                next_step="Run `workbench diff`: it shows whether the engine loads these or shares the "
+                "target's.",
             )
         )
     rest = at[~later]
@@ -85,14 +104,14 @@ def _with_bad_values(seen: Seen, at: At) -> Finding:
         detail=rows[0].reason,
         evidence_for=lines(names_of(seen, at)),
         changes_output=True,
-        next_step="Export again from a training state that is finite; a diverged run writes these."
+        next_step="Export again from a finite training state. A diverged training run writes such values."
         if seen.kind == "checkpoint"
-        else "Scan the checkpoint on disk too: where the file is finite, the engine never loaded it here.",
+        else "Scan the checkpoint on disk, too. If the file is finite, the engine did not load this.",
     )
 
 
 def memory(seen: Seen) -> list[Finding]:
-    """Return a finding of memory that nobody wrote."""
+    """Return a finding of memory that was never written."""
     at = np.flatnonzero(seen.counts & seen.is_memory)
     if not len(at):
         return []
@@ -101,12 +120,12 @@ def memory(seen: Seen) -> list[Finding]:
         Finding(
             "weights.memory",
             "error",
-            f"{title_of(seen, at)} {'looks' if len(at) == 1 else 'look'} like memory that nobody wrote",
+            f"{title_of(seen, at)} {'looks' if len(at) == 1 else 'look'} like memory that was never written",
             detail=rows[0].reason,
             evidence_for=(*lines(names_of(seen, at)), *corroboration(rows)),
             confidence="likely",
             changes_output=True,
-            next_step="Find what should have filled it: `workbench diff` names the keys an engine drops.",
+            next_step="Run `workbench diff`: it lists the keys that an engine ignores.",
         )
     ]
 
@@ -127,7 +146,7 @@ def constants(seen: Seen) -> list[Finding]:
             detail=rows[0].reason,
             evidence_for=lines(names_of(seen, at)),
             evidence_against=(
-                "A matrix of zeros may be meant: an adapter or a branch that was switched off.",
+                "A matrix of zeros can be intended: an adapter or a branch that was switched off.",
             )
             if zeros
             else (),
@@ -138,8 +157,18 @@ def constants(seen: Seen) -> list[Finding]:
     ]
 
 
+def half_empty(seen: Seen) -> At:
+    """Return trained matrices with many rows or columns of zeros that padding does not explain."""
+    trained = seen.having("trained")
+    many = np.zeros(len(trained), dtype=bool)
+    for what in ("rows", "columns"):
+        many |= seen.tensors.column(f"empty_{what}")[trained] >= _MANY_EMPTY
+    at = trained[many]
+    return at[[not _PADDED.search(name) for name in names_of(seen, at)]] if len(at) else at
+
+
 def empty(seen: Seen) -> list[Finding]:
-    """Return findings of matrices that look trained and many of whose rows or columns are zeros."""
+    """Return findings of matrices that look trained but have many rows or columns of zeros."""
     found = []
     trained = seen.having("trained")
     for what in ("rows", "columns"):
@@ -158,17 +187,17 @@ def _empty(seen: Seen, at: At, what: str, share: np.ndarray[Any, Any], usual: bo
     return Finding(
         "weights.padded" if usual else "weights.empty",
         "note" if usual else "warning",
-        f"{title_of(seen, at)}: {much} of the {what} hold nothing but zeros",
+        f"{title_of(seen, at)}: {much} of the {what} are all zeros",
         detail="The rest looks trained."
         if usual
         else "The rest looks trained. A part that was never filled, a shard of another rank, pruning and "
-        "padding look the same.",
+        "padding all look like this.",
         evidence_for=lines(names_of(seen, at)),
         confidence="possible",
         next_step=""
         if usual
-        else "Ask whether the model was pruned or padded there; otherwise look for the part that should have "
-        "filled them: `workbench diff` names the keys an engine drops.",
+        else "If the model was not pruned or padded there, run `workbench diff`: it lists the keys that an "
+        "engine ignores.",
     )
 
 
@@ -194,7 +223,7 @@ def copies(seen: Seen) -> list[Finding]:
             Finding(
                 "weights.copies",
                 "warning",
-                f"{plural(len(at), 'tensor')} are byte for byte copies of each other "
+                f"{plural(len(at), 'tensor')} are byte-for-byte copies of each other "
                 f"({plural(len(copies), 'set')})",
                 evidence_for=(
                     *lines[:LINES],
@@ -225,8 +254,8 @@ def targets_own(seen: Seen) -> list[Finding]:
             "weights.targets_own",
             "note",
             f"{title_of(seen, at)} {'is' if len(at) == 1 else 'are'} the target's own, bit by bit",
-            detail="An embedding or a head that a draft shares with its target was not trained with it, "
-            "and is meant so; another layer that equals the target's was copied and not moved since.",
+            detail="An embedding or a head that a draft shares with its target was not trained with it; "
+            "this is intended. Any other layer that equals the target's was copied and not changed since.",
             evidence_for=said,
         )
     ]
@@ -281,8 +310,8 @@ def vectors(seen: Seen) -> list[Finding]:
             Finding(
                 "weights.norms_at_one",
                 "note",
-                f"{title_of(seen, ones)} {'is' if len(ones) == 1 else 'are'} exactly one: at init, or unmoved"
-                + (" beyond what 16 bits can show" if sixteen else ""),
+                f"{title_of(seen, ones)} {'is' if len(ones) == 1 else 'are'} exactly one, as at init"
+                + ("; a change may be too small for 16 bits" if sixteen else ""),
                 evidence_for=lines(names_of(seen, ones)),
                 confidence="possible",
             )
@@ -322,7 +351,7 @@ def limits(seen: Seen) -> list[Finding]:
             Finding(
                 "weights.not_weights",
                 "note",
-                f"{plural(aside, 'tensor')} {'is' if aside == 1 else 'are'} no weights and not judged",
+                f"{plural(aside, 'tensor')} {'is' if aside == 1 else 'are'} not weights and not judged",
                 evidence_for=lines(names_of(seen, at)),
             )
         )
@@ -332,10 +361,10 @@ def limits(seen: Seen) -> list[Finding]:
                 "weights.not_seen",
                 "warning",
                 f"{plural(seen.unseen, 'tensor')} that {'was' if seen.unseen == 1 else 'were'} asked for "
-                "could not be seen",
-                detail="The notes say which, and why.",
+                "could not be read",
+                detail="The notes list them, with the reason.",
                 confidence="unknown",
-                next_step="Scan the checkpoint itself for these: what the engine holds stays unknown.",
+                next_step="Scan the checkpoint itself for these. The engine's own values stay unknown.",
             )
         )
     if seen.interrupted:
@@ -343,8 +372,8 @@ def limits(seen: Seen) -> list[Finding]:
             Finding(
                 "weights.interrupted",
                 "warning",
-                "The scan was interrupted: what it had not read is not judged",
-                next_step="Run it again, or with `sample` for a quick look.",
+                "The scan was interrupted; tensors that it did not read are not judged",
+                next_step="Run it again, or use `sample` for a quick check.",
             )
         )
     return found

@@ -9,9 +9,11 @@ from math import prod
 import numpy as np
 
 from workbench.checkpoint.templates import describe, group_names
-from workbench.display.text import plural
+from workbench.core.finding import GRAVITY, Finding
+from workbench.core.verdict import Coverage, Verdict
+from workbench.core.wording import plural
 from workbench.errors import shorten
-from workbench.result import GRAVITY, Finding
+from workbench.weights.coverage import covered
 from workbench.weights.faults import (
     constants,
     copies,
@@ -35,47 +37,51 @@ from workbench.weights.seen import (
     title_of,
 )
 
-Conclusion = tuple[bool | None, str, tuple[Finding, ...]]
 
-
-def conclude(seen: Seen) -> Conclusion:
-    """Return whether all is well, the verdict in one line, and the findings."""
+def conclude(seen: Seen) -> tuple[Verdict, tuple[Finding, ...]]:
+    """Return the verdict on a scan, and its findings."""
     findings = [
         *memory(seen), *not_finite(seen), *_at_init(seen), *constants(seen), *empty(seen), *_undecided(seen),
         *copies(seen), *targets_own(seen), *vectors(seen), *limits(seen),
     ]  # fmt: skip
     findings.sort(key=lambda finding: GRAVITY[finding.severity])
-    ok: bool | None = True
-    if any(finding.severity == "error" for finding in findings):
-        ok = False
-    elif not seen.matters.any() or seen.interrupted or any(f.code in _OPEN for f in findings):
-        ok = None
-    return ok, _summary(seen, ok, findings), tuple(findings)
+    coverage = covered(seen)
+    errors = [finding for finding in findings if finding.severity == "error"]
+    if coverage.ok is None:
+        sentence = _open(seen, coverage, findings)
+        return Verdict("cannot_tell", sentence, "unknown", coverage), tuple(findings)
+    if not coverage.ok:
+        more = f" ({plural(len(errors) - 1, 'more error')} below)" if len(errors) > 1 else ""
+        sentence = f"{errors[0].title}{more}."
+        return Verdict("wrong", sentence, errors[0].confidence, coverage), tuple(findings)
+    what = plural(int(seen.matters.sum()), "matrix", "matrices")
+    of = " that was asked for" if seen.kind == "server" else ""
+    sentence = f"All {what}{of} look trained."
+    if seen.matters.sum() == 1:
+        sentence = f"The one matrix{of} looks trained."
+    return Verdict("trained", sentence, "likely", coverage, (_OVERTURNED,)), tuple(findings)
 
 
-# What leaves the question open, where nothing else answers it.
+_OVERTURNED = "a comparison with the weights from before training that shows no change"
+
+
+# What leaves the question open, each by a finding of its own.
 _OPEN = (
     "weights.undecided", "weights.seldom_read", "weights.filled_later", "weights.not_seen",
     "weights.empty",
 )  # fmt: skip
 
 
-def _summary(seen: Seen, ok: bool | None, findings: Sequence[Finding]) -> str:
-    matters, trained = int(seen.matters.sum()), len(seen.having("trained"))
-    what = plural(matters, "matrix", "matrices")
-    if ok is False:
-        errors = [finding for finding in findings if finding.severity == "error"]
-        more = f" ({plural(len(errors) - 1, 'more error')} below)" if len(errors) > 1 else ""
-        return f"{errors[0].title}{more}."
-    if not matters:
+def _open(seen: Seen, coverage: Coverage, findings: Sequence[Finding]) -> str:
+    """Return why a scan cannot be judged, and how much of it looks trained."""
+    if not seen.matters.any():
         return "Cannot tell: there is no matrix of weights among what was read."
-    if ok is None:
-        first = next((f.title for f in findings if f.code in _OPEN), "not all of it was read")
-        return f"Cannot tell: {first[:1].lower()}{first[1:]}. {trained:,} of {what} look trained."
-    held = " of what was asked for" if seen.kind == "server" else ""
-    return (
-        f"All {what}{held} look trained." if matters > 1 else f"The one matrix{held} looks trained."
-    )
+    item = next(coverage.having("open", essential=True))
+    first = next((finding.title for finding in findings if finding.code in _OPEN), "")
+    why = first[:1].lower() + first[1:] if first else f"{shorten(item.name, 90)}: {item.how}"
+    what = plural(int(seen.matters.sum()), "matrix", "matrices")
+    trained = len(seen.having("trained"))
+    return f"Cannot tell: {why}. {trained:,} of {what} look trained."
 
 
 # At init.
@@ -138,7 +144,7 @@ def _whole_modules(seen: Seen, at: At) -> tuple[list[tuple[str, tuple[str, ...],
             [names[at_name] for at_name in group.at.tolist()] if product > len(group.at) else []
         )
         told = tuple(f"exactly {', '.join(exactly[:LINES])}" for _ in exactly[:1])
-        more = (f"and {len(exactly) - LINES:,} modules more",) * (len(exactly) > LINES)
+        more = (f"and {len(exactly) - LINES:,} more modules",) * (len(exactly) > LINES)
         text = f"{describe(group.template, group.index)}.*"
         groups.append((text, (*told, *more), np.array(members)))
     return groups, np.array(rest, dtype=np.int64)
@@ -204,12 +210,12 @@ def _seldom_read(seen: Seen, at: At) -> Finding:
         "weights.seldom_read",
         "warning",
         f"{title_of(seen, at)} {'is' if len(at) == 1 else 'are'} indistinguishable from random "
-        "initialisation, in a head that many uses of the model never read",
+        "initialisation, in a head that most uses of the model never read",
         detail=rows[0].reason,
         evidence_for=(*lines(names_of(seen, at)), *corroboration(rows)),
         evidence_against=power_of(rows),
         confidence="likely",
-        next_step="Look whether the way the model is used reads this head: where it does, it reads noise.",
+        next_step="Check whether your use of the model reads this head. If it does, it reads noise.",
     )
 
 
@@ -229,6 +235,6 @@ def _undecided(seen: Seen) -> list[Finding]:
             evidence_against=power_of(rows),
             confidence="unknown",
             next_step=step
-            or "Compare with the weights before training: scan_weights(before).compare(after) knows.",
+            or "Compare with the weights from before training: scan_weights(before).compare(after).",
         )
     ]

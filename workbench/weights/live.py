@@ -18,9 +18,9 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.checkpoint.dequantize import LogicalWeight, logical_weights, matrix_shape
-from workbench.display.text import plural
+from workbench.core.bars import bar as progress_bar
+from workbench.core.wording import plural
 from workbench.errors import WorkbenchError, shorten
-from workbench.weights.columns import pair_of
 from workbench.weights.results import WeightScan
 from workbench.weights.server import BadAnswer, Server, number_of, told
 
@@ -35,7 +35,7 @@ MOST_ELEMENTS = 1 << 25
 """A larger tensor is not asked for: the server would turn all of it into Python numbers, about a gigabyte."""
 _MOST_NAMES = 4096
 _PADDING = 64  # a vocabulary is padded to a multiple of it on each rank
-_OWN_LAYOUT = "not asked for: quantised weights are held in a layout of the engine's own"
+_OWN_LAYOUT = "not requested: the engine holds quantised weights in its own layout"
 _GLOB = re.compile(r"[*?\[]")
 
 # Parameters that the engine joins from several of the file, in this order (sglang/srt/models/llama.py).
@@ -122,7 +122,7 @@ class NotHeld(_OfFile):
 
     def rows(self, start: int, stop: int) -> Floats:
         """Return nothing: there are none."""
-        raise WorkbenchError(f"{shorten(self.name, 80)} was not seen", why=self.flaw)
+        raise WorkbenchError(f"{shorten(self.name, 80)} was not read", why=self.flaw)
 
 
 def scan_server(address: str, names: Sequence[str] | None = None) -> WeightScan:
@@ -139,7 +139,7 @@ def scan_server(address: str, names: Sequence[str] | None = None) -> WeightScan:
     Returns
     -------
     WeightScan
-        Of `kind` ``server``. Its notes say whose values these are, of which rank, and what was not seen.
+        Of `kind` ``server``. Its notes say whose values these are, of which rank, and what was not read.
 
     Raises
     ------
@@ -184,9 +184,9 @@ def held_beside(
     }
     if not held:
         raise WorkbenchError(
-            f"{address} holds no parameter that this checkpoint names",
+            f"{address} has none of the parameters that this checkpoint names",
             why="; ".join(gathered.failures())
-            or "it answers for its target; its model class may also not offer its weights",
+            or "it answers for its target only; its model class may not offer its weights",
             next_step="Compare with the checkpoint of the server's target.",
         )
     why = gathered.why()
@@ -207,13 +207,13 @@ def _check_source(info: Mapping[str, Any], source: str, notes: list[str]) -> boo
         return True
     if draft and _is_same(source, draft):
         raise WorkbenchError(
-            f"{shorten(source, 80)} is the server's draft, whose weights cannot be read from outside",
-            why="the draft runs in a worker of its own, and the server answers for its target only",
-            next_step="`workbench diff` says which of the draft's keys this engine loads.",
+            f"{shorten(source, 80)} is the server's draft; its weights cannot be read from outside",
+            why="the draft runs in its own worker, and the server only answers for its target",
+            next_step="Run `workbench diff`: it shows which of the draft's keys this engine loads.",
         )
     notes.append(
         f"{shorten(source, 80)} is not the checkpoint that the server names ({target}): names that both have "
-        "are still the target's"
+        "still belong to the target"
     )
     return False
 
@@ -229,12 +229,12 @@ def _is_same(one: str, other: str) -> bool:
 def _whose(info: Mapping[str, Any]) -> list[str]:
     version, model = told(info, "version"), told(info, "model_path")
     notes = [
-        f"answered by SGLang {version or '(no version told)'} for its target, {model}: "
-        "what it gives is never the draft's"
+        f"answered by SGLang {version or '(version unknown)'} for its target, {model}: "
+        "it never returns the draft's weights"
     ]
     draft = told(info, "speculative_draft_model_path")
     if draft:
-        notes.append(f"the draft {draft} runs in a worker of its own, which cannot be asked")
+        notes.append(f"the draft {draft} runs in its own worker, which cannot be queried")
     ranks, replicas = number_of(info, "tp_size"), number_of(info, "dp_size")
     if ranks > 1 or replicas > 1:
         notes.append(
@@ -251,7 +251,7 @@ def _weights_of(info: Mapping[str, Any]) -> list[LogicalWeight]:
     if not isinstance(path, str) or not _exists(path):
         raise WorkbenchError(
             "the names of the server's parameters are not known",
-            why=f"its checkpoint {shorten(str(path), 80)} does not lie on this machine",
+            why=f"its checkpoint {shorten(str(path), 80)} is not on this machine",
             next_step='Give them: scan_weights(address, names=["model.layers.0.mlp.down_proj.weight"]).',
         )
     weights = logical_weights(open_checkpoint(path))
@@ -277,7 +277,7 @@ def _choose(weights: list[LogicalWeight], names: Sequence[str] | None) -> list[L
     chosen = [w for w in weights if any(fnmatchcase(w.name, name) for name in names)]
     if not chosen:
         raise WorkbenchError(
-            f"no parameter is called like {', '.join(shorten(name, 60) for name in names[:3])}",
+            f"the server has no parameter like {', '.join(shorten(name, 60) for name in names[:3])}",
             next_step="Give the engine's names, or a pattern such as model.layers.0.*.",
         )
     return chosen
@@ -297,7 +297,7 @@ class Gathered:
     interrupted: bool = False
 
     def why(self) -> dict[str, str]:
-        """Say of every name that was not seen why."""
+        """Say of every name that was not read why."""
         return {name: f"its value was {why}" for names, why in self._unseen() for name in names}
 
     def failures(self) -> list[str]:
@@ -306,24 +306,27 @@ class Gathered:
 
     def _unseen(self) -> list[tuple[list[str], str]]:
         return [
-            (self.missing, "not answered: the server has none of that name, or does not offer it"),
+            (
+                self.missing,
+                "not answered: the server does not have that name, or does not offer it",
+            ),
             (
                 self.large,
-                f"not asked for: more than {MOST_ELEMENTS:,} values each would stall the server",
+                f"not requested: more than {MOST_ELEMENTS:,} values each would stall the server",
             ),
-            (self.odd, "not compared: the shape of the answer does not tell how it was cut"),
-            (self.not_asked, "not asked for: interrupted, or too many at once"),
+            (self.odd, "not compared: the shape of the answer does not show how it was split"),
+            (self.not_asked, "not requested: interrupted, or too many at once"),
             (self.own_layout, _OWN_LAYOUT),
             *((names, why) for why, names in self.failed.items()),
         ]
 
     def notes(self) -> list[str]:
-        """Say what was not seen, and why."""
+        """Say what was not read, and why."""
         told = []
         partly = [one.name for one in self.found if not one.whole]
         for names, why in (
             *self._unseen(),
-            (partly, "seen in part: the first rows, or this rank's"),
+            (partly, "read in part: the first rows, or this rank's"),
         ):
             if names:
                 few = ", ".join(shorten(name, 70) for name in names[:3])
@@ -361,12 +364,10 @@ def _one_replica(values: Floats) -> Floats:
 
 def _by_file(server: Server, weights: Sequence[LogicalWeight], ranks: int) -> Gathered:
     """Ask for what a checkpoint names, joined as the engine joins it, and give each tensor its own rows."""
-    from tqdm import tqdm
-
     asks = list(_asks(weights))
     own = [weight.name for weight in weights if weight.flaw or weight.layout]
     seen = Gathered(own_layout=own, not_asked=[name for name, _ in asks[_MOST_NAMES:]])
-    bar = tqdm(asks[:_MOST_NAMES], unit=" tensors", disable=None, leave=False)
+    bar = progress_bar(asks[:_MOST_NAMES], unit=" tensors")
     for at, (asked, members) in enumerate(bar):
         names = [member.name for member in members]
         sides = [matrix_shape(member.shape) for member in members]
@@ -436,9 +437,9 @@ def _judged(address: str, gathered: Gathered, whose: Sequence[str]) -> WeightSca
 
     if not gathered.found:
         raise WorkbenchError(
-            f"{address} gave no weight",
+            f"{address} returned no weights",
             why="; ".join(gathered.notes()),
-            next_step="Look into the server's log."
+            next_step="Check the server's log."
             if gathered.failed
             else "Give the engine's own names; only some model classes offer their weights (Llama).",
         )
@@ -447,10 +448,9 @@ def _judged(address: str, gathered: Gathered, whose: Sequence[str]) -> WeightSca
         with path.open("wb") as file:
             size = write_held(gathered.found, file)
         scan = scan_weights(path)
-    pairs = [pair_of(tensor.to_dict()) for tensor in scan.tensors]
     return WeightScan.build(
         address,
-        pairs,
+        scan.tensors.pairs(),
         kind="server",
         notes=(*whose, *gathered.notes()),
         bytes_read=size,

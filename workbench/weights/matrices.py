@@ -116,7 +116,7 @@ def by_looking(measure: Measure, rows: Rows, context: Context) -> Judgement:
 
 def _look(measure: Measure, values: Floats, context: Context) -> Judgement:
     if not np.isfinite(values).all():
-        return Judgement("invalid", "values that are no numbers among the rows read again", stage=2)
+        return Judgement("invalid", "NaN or Inf among the rows that were read again", stage=2)
     seen = spectrum(values, slack(measure))
     m, n = _sides(measure)
     found = evidence(seen, is_rounded(measure), seen.rows * seen.columns == m * n)
@@ -160,19 +160,19 @@ def _conclude(
     far = f"kurtosis {measure.kurtosis:.2f}, z = {law.kurtosis_z:.0f} to the nearest"
     if min(m, n) < SMALLEST_SIDE or m * n < SMALLEST_SIZE:
         if law.is_far and not found.is_thin:
-            return "trained", "", f"its values follow no law that inits are drawn from ({far})"
-        text = f"too small to tell: {m:,} × {n:,} values without structure do not prove that there is none"
+            return "trained", "", f"its values do not follow any law of initialisation ({far})"
+        text = f"too small to tell: {m:,} × {n:,} values without structure do not prove that it is untrained"
         return "undecided", "", text
     if found.verdict == "undecided":
-        return "undecided", "", f"faint structure, of which an init may have as much: {found.text}"
+        return "undecided", "", f"faint structure, which an init can also have: {found.text}"
     if not law.fits:
-        text = f"no structure between its entries ({found.text})"
-        return "undecided", "", f"{text}, yet they hardly follow the law of an init ({far})"
+        text = f"its entries have no structure ({found.text})"
+        return "undecided", "", f"{text}, but they barely follow the law of an init ({far})"
     if hides_law(measure) and m * n < SMALLEST_SIZE_4_BITS:
         text = (
-            f"no structure between its {m:,} × {n:,} values ({found.text}), yet the steps of "
+            f"no structure between its {m:,} × {n:,} values ({found.text}), but the steps of "
             f"{measure.layout} are too coarse to test whether they follow the law of an init: a trained "
-            "matrix of this size may look so"
+            "matrix of this size can look like this"
         )
         return "undecided", "", text
     text = (
@@ -195,9 +195,7 @@ def _empty(seen: Spectrum) -> tuple[str, ...]:
         (seen.empty_columns, seen.columns, "columns"),
     )
     return tuple(
-        f"{empty:,} of {total:,} {what} read hold nothing but zeros"
-        for empty, total, what in parts
-        if empty
+        f"{empty:,} of {total:,} {what} read are all zeros" for empty, total, what in parts if empty
     )
 
 

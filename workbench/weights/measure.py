@@ -325,7 +325,7 @@ def measure(weight: LogicalWeight, *, sample: float | None = None, stack: bool =
     Raises
     ------
     CheckpointError
-        Its values cannot be told (`LogicalWeight.flaw`), or its file cannot be read.
+        Its values cannot be read (`LogicalWeight.flaw`), or its file cannot be read.
     """
     reading = plan_reading(weight, sample, stack)
     tallies = [take_piece(weight, reading, piece) for piece in range(len(reading.pieces))]

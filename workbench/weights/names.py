@@ -143,6 +143,14 @@ def short(kinds: Sequence[str]) -> list[str]:
     return labels
 
 
+def named_groups(names: Sequence[str]) -> list[tuple[str, np.ndarray[Any, np.dtype[np.int64]]]]:
+    """Return many names as few lines, each with the positions of the names that it stands for."""
+    groups: dict[str, list[np.ndarray[Any, Any]]] = {}
+    for group in group_names(names):
+        groups.setdefault(describe(group.template, group.index), []).append(group.at)
+    return [(text, np.concatenate(parts)) for text, parts in groups.items()]
+
+
 def named(names: Sequence[str]) -> list[str]:
     """Return many names as few lines: ``layers.{0...23}.self_attn.q_proj.weight``."""
     return [describe(group.template, group.index) for group in group_names(names)]

@@ -7,17 +7,56 @@ import gzip
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from workbench.checkpoint.templates import group_names
-from workbench.display.palette import RAMP
-from workbench.result import strict
+from workbench.core.palette import RAMP
+from workbench.core.saving import strict
 from workbench.weights.grid import Grid, cells, grids, scale, span
 from workbench.weights.names import places
 
+if TYPE_CHECKING:
+    from workbench.weights.results import WeightScan
+    from workbench.weights.seen import Seen
+
 Column = np.ndarray[Any, np.dtype[Any]]
+
+VERDICTS = ("invalid", "at_init", "constant", "undecided", "trained", "not_weights")
+"""In the order in which they are looked at; tables of integers are ``not_weights``."""
+
+WORDS = {
+    "at_init": "at init",
+    "not_weights": "not weights",
+}
+SCAN_MODES = (
+    {"key": "state", "label": "Verdict", "kind": "state"},
+    {"key": "std", "label": "Standard deviation", "kind": "log"},
+    {"key": "kurtosis", "label": "Excess kurtosis", "kind": "symlog"},
+)
+
+COMPARE_MODES = (
+    {
+        "key": "change",
+        "label": "Relative change",
+        "kind": "log",
+        "low": -4.0,  # always from 0.01 % to 100 %: two comparisons can be compared
+        "high": 0.0,
+        "note": "The norm of the difference over that of the first; several tensors in a cell: their median.",
+    },
+    {"key": "state", "label": "State", "kind": "state"},
+)
+
+
+def states(scan: WeightScan) -> tuple[Seen, np.ndarray[Any, Any]]:
+    """Return the scan as it was seen, and the state of each tensor in the view."""
+    return scan.seen, np.where(scan.seen.counts, scan.seen.verdict, "not_weights")
+
+
+def word(verdict: str) -> str:
+    """Return a verdict as a reader says it."""
+    return WORDS.get(verdict, verdict)
 
 
 @dataclasses.dataclass(frozen=True)

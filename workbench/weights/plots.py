@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.display.palette import BACKGROUNDS, RAMP, tone
+from workbench.core.palette import BACKGROUNDS, RAMP, tone
 from workbench.errors import WorkbenchError, clean, shorten, shown
 from workbench.weights.changes import STATES
 from workbench.weights.grid import Grid, cells, grids, scale, span
 from workbench.weights.names import Places, places
-from workbench.weights.view import MODES, VERDICTS, states, word
-from workbench.weights.view_compare import MODES as COMPARED
+from workbench.weights.picture import COMPARE_MODES, SCAN_MODES, VERDICTS, states, word
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,10 +30,12 @@ _MOST_LABELS = 64  # rows and columns that are named
 
 def plot_scan(scan: WeightScan, kind: str) -> Figure:
     """Return layers by kinds of tensor, coloured by ``verdict``, ``std`` or ``kurtosis``."""
-    mode = next((m for m in MODES if m["key"] == ("state" if kind == "verdict" else kind)), None)
+    mode = next(
+        (m for m in SCAN_MODES if m["key"] == ("state" if kind == "verdict" else kind)), None
+    )
     if mode is None or kind == "state":
         raise WorkbenchError(
-            f"there is no picture of {shown(kind)}", next_step="Give verdict, std or kurtosis."
+            f"there is not a picture of {shown(kind)}", next_step="Give verdict, std or kurtosis."
         )
     seen, state = states(scan)
     numbers = {} if kind == "verdict" else {kind: scan.tensors.column(kind)}
@@ -49,7 +50,7 @@ def plot_comparison(comparison: WeightComparison) -> Figure:
     rows = comparison.changes
     state = np.array([row.state for row in rows], dtype=object)
     change = np.array([math.nan if row.change is None else row.change for row in rows])
-    mode = COMPARED[0]
+    mode = COMPARE_MODES[0]
     whole = np.ones(len(rows), dtype=bool)
     return _maps(
         places(rows.names), state, STATES, mode, {"change": change}, whole, comparison.title
@@ -67,7 +68,7 @@ def _maps(
 ) -> Figure:
     found = grids(where)
     if not found:
-        raise WorkbenchError("there is nothing to draw", why="no tensor was read")
+        raise WorkbenchError("there is nothing to plot", why="tensors were not read")
     heights = [max(len(grid.layers) * _line(grid), 0.35) for grid in found]
     wide = max(len(grid.labels) for grid in found)
     # Labels stand at 45 degrees above each grid.
@@ -195,8 +196,8 @@ def plot_tensor(scan: WeightScan, name: str) -> Figure:
     row = scan.tensors[name]
     if row.bins is None:
         raise WorkbenchError(
-            f"there is no histogram of {shown(name)}",
-            why="it has no finite values, or the scan kept the histograms of others",
+            f"there is not a histogram of {shown(name)}",
+            why="it has no finite values, or the scan kept only other histograms",
             next_step="Scan it alone: scan_weights(path, names=[name]).",
         )
     edges, counts = (np.array(part, dtype=np.float64) for part in row.bins)

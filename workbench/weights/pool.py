@@ -89,7 +89,7 @@ class Scanner:
 
 def cannot_tell(weight: LogicalWeight, why: str) -> Pair:
     """Return the verdict on a weight whose values are not known."""
-    return unmeasured(weight), Judgement("undecided", f"Its values cannot be told: {why}", stage=0)
+    return unmeasured(weight), Judgement("undecided", f"Its values cannot be read: {why}", stage=0)
 
 
 def cores() -> int:

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Literal
 
 Verdict = Literal["trained", "at_init", "constant", "invalid", "undecided"]
+Kind = Literal["checkpoint", "server"]
 Family = Literal[
     "", "normal", "uniform", "truncated", "orthogonal", "zeros", "ones", "constant", "memory"
 ]
@@ -36,13 +37,13 @@ class Measure:
         Variance of the squared norms of rows (columns) over what i.i.d. entries of this kurtosis give,
         as a z value; None for a vector.
     empty_rows, empty_columns
-        Share of the rows (columns) that were read which hold nothing but zeros.
+        Share of the rows (columns) that were read which are all zeros.
     ks
         Kolmogorov-Smirnov distance x sqrt(n) to the fitted normal, uniform and truncated normal.
     exact_in_fp16
         Share of the values that are exact in fp16 (of a wider type), None for 16 bits and fewer.
     top_exponent_share
-        Share of values whose magnitude lies outside 2^-40 .. 2^20: garbage of memory that nobody wrote.
+        Share of values whose magnitude lies outside 2^-40 .. 2^20: garbage of memory that was never written.
     digest
         Hash of shape, type and bytes: equal tensors have equal digests. "" where not all was read.
     bins

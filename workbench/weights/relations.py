@@ -74,8 +74,8 @@ def _beside(
         near = _nearest_norms(measure.name, norms)
         still = sum(judgements[norm].verdict == "at_init" for norm in near)
         if near and still == len(near):
-            what = "norm beside it is" if still == 1 else f"{still} norms beside it are"
-            said[at].append(f"the {what} at init, or unmoved beyond the type's resolution")
+            what = "norm next to it is" if still == 1 else f"{still} norms next to it are"
+            said[at].append(f"the {what} at init, or not changed by more than the type can store")
 
 
 def _module(name: str) -> str:

@@ -6,11 +6,16 @@ import dataclasses
 import os
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from workbench.result import Finding, Result, strict
-from workbench.weights.changes import Change, Changes
-from workbench.weights.columns import Pair, Tensors, pair_of
+from workbench.core.finding import Finding
+from workbench.core.result import Result
+from workbench.core.saving import Saved, fields_of
+from workbench.core.verdict import Verdict
+from workbench.weights.changes import Changes
+from workbench.weights.columns import Pair, Tensors
+from workbench.weights.records import Kind
+from workbench.weights.saved import SavedComparison, SavedScan, SavedTensor
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,7 +24,6 @@ if TYPE_CHECKING:
     from workbench.checkpoint.open import Checkpoint
     from workbench.weights.seen import Seen
 
-Kind = Literal["checkpoint", "server"]
 Picture = Literal["verdict", "std", "kurtosis"]
 
 
@@ -31,33 +35,35 @@ class WeightScan(Result):
     ----------
     source, kind
         What was read: a checkpoint, or the server at an address.
-    ok
-        True: every tensor that matters looks trained. False: one that matters is at init, constant or
-        invalid. None: one that matters is undecided, or not all was seen.
-    summary
-        The verdict in one line.
+    verdict
+        The answer, with every template that it covers. ``ok``: True: every tensor that matters looks trained.
+        False: one that matters is at init, constant or invalid. None: one that matters is undecided, or not
+        all was read.
     tensors
         All tensors, by number or by name, each a `ScannedTensor`.
     notes
-        What was left out or could not be seen.
+        What was left out or could not be read.
     bytes_read, sampled
         How much was read; the most values of a tensor that `sample` allowed, None for all.
     interrupted
         Whether it was stopped before all was read.
+    loaded
+        Whether it was read from a file: its `source` is then somebody's word, and not opened by itself.
     """
 
     schema: ClassVar[str] = "workbench.weightscan/1"
+    Saved: ClassVar[type[Saved]] = SavedScan
 
     source: str
     kind: Kind
-    ok: bool | None
-    summary: str
+    verdict: Verdict
     tensors: Tensors
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
     bytes_read: int = 0
     sampled: int | None = None
     interrupted: bool = False
+    loaded: bool = False
 
     @classmethod
     def build(
@@ -82,12 +88,11 @@ class WeightScan(Result):
 
         tensors = Tensors(pairs)
         seen = Seen(tensors, kind, sampled, interrupted, config, unseen)
-        ok, summary, findings = conclude(seen)
+        verdict, findings = conclude(seen)
         return cls(
             source=source,
             kind=kind,
-            ok=ok,
-            summary=summary,
+            verdict=verdict,
             tensors=tensors,
             findings=findings,
             notes=tuple(notes),
@@ -108,24 +113,22 @@ class WeightScan(Result):
 
         return Seen(self.tensors, self.kind, self.sampled, self.interrupted)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, WeightScan) and strict(self.to_dict()) == strict(other.to_dict())
-
-    def __hash__(self) -> int:
-        return hash((self.source, self.kind, self.summary, len(self.tensors)))
-
-    def __bool__(self) -> bool:
-        """Return True only where `ok` is."""
-        return self.ok is True
-
-    def compare(self, other: WeightScan | Checkpoint | str | os.PathLike[str]) -> WeightComparison:
-        """Say what changed between this and `other`, tensor by tensor.
+    def compare(
+        self,
+        other: WeightScan | Checkpoint | str | os.PathLike[str],
+        *,
+        source: str | os.PathLike[str] | None = None,
+    ) -> WeightComparison:
+        """Return what changed between this and `other`, tensor by tensor.
 
         Parameters
         ----------
         other
             A checkpoint's path, an open checkpoint, another scan, or the address of a server. The values are
             read again, in blocks.
+        source
+            Where this side is read; by default where it was scanned. A scan that was loaded from a file needs
+            it: what a file names is not opened or asked without being told to.
 
         Returns
         -------
@@ -139,7 +142,7 @@ class WeightScan(Result):
         """
         from workbench.weights.compare import compare_weights
 
-        return compare_weights(self, other)
+        return compare_weights(self, other, source)
 
     def plot(self, kind: Picture = "verdict") -> Figure:
         """Return a matplotlib figure: layers down, kinds of tensor across, coloured by `kind`."""
@@ -156,54 +159,49 @@ class WeightScan(Result):
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield one row a tensor: every number but the histogram and the quantiles."""
         for tensor in self.tensors:
-            row = tensor.to_dict()
-            statistics = row.pop("statistics")
-            del row["bins"], row["quantiles"], row["ks"]
-            row["corroboration"] = "; ".join(row["corroboration"])
-            yield row | {f"statistic_{name}": value for name, value in statistics.items()}
+            row = {f.name: getattr(tensor, f.name) for f in dataclasses.fields(tensor)}
+            del row["bins"], row["quantiles"], row["ks"], row["statistics"]
+            row |= {
+                "shape": list(tensor.shape),
+                "corroboration": "; ".join(tensor.corroboration),
+            }
+            yield row | {f"statistic_{name}": value for name, value in tensor.statistics}
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain data; ``tensors`` is a list, NaN is null once it is JSON."""
-        return {
-            "schema": self.schema,
-            "source": self.source,
-            "kind": self.kind,
-            "ok": self.ok,
-            "summary": self.summary,
-            "bytes_read": self.bytes_read,
-            "sampled": self.sampled,
-            "interrupted": self.interrupted,
-            "notes": list(self.notes),
-            "findings": [finding.to_dict() for finding in self.findings],
-            "tensors": [strict(tensor.to_dict()) for tensor in self.tensors],
-        }
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Rebuild the result from `to_dict`."""
-        if not (data["ok"] is None or isinstance(data["ok"], bool)) or data["kind"] not in get_args(
-            Kind
-        ):
-            raise ValueError(f"no verdict: ok is {data['ok']!r}, kind {data['kind']!r}")
-        plain = ("source", "kind", "ok", "summary", "bytes_read", "sampled", "interrupted")
-        return cls(
-            **{name: data[name] for name in plain},
-            tensors=Tensors(map(pair_of, data["tensors"])),
-            findings=tuple(Finding.from_dict(finding) for finding in data["findings"]),
-            notes=tuple(data["notes"]),
+    def saved(self) -> SavedScan:
+        """Return the scan as it is written."""
+        return SavedScan(
+            **fields_of(self),
+            **{name: getattr(self, name) for name in _PLAIN},
+            tensors=tuple(map(SavedTensor.of, self.tensors)),
         )
 
-    def to_text(self, width: int | None = None) -> str:
-        """Return the scan as text: verdict, findings, tensors by template, what could not be seen."""
-        from workbench.weights.view import text
+    @classmethod
+    def restored(cls, saved: SavedScan, verdict: Verdict) -> Self:
+        """Rebuild the scan from what was written."""
+        return cls(
+            **{name: getattr(saved, name) for name in _PLAIN},
+            verdict=verdict,
+            tensors=Tensors(tensor.pair() for tensor in saved.tensors),
+            findings=saved.findings,
+            notes=saved.notes,
+            loaded=True,
+        )
 
-        return text(self, width)
+    def contradiction(self) -> str:
+        """Return which tensor contradicts an all-clear."""
+        if self.ok is not True:
+            return ""
+        if self.interrupted:
+            return "the scan was interrupted"
+        for verdict in ("invalid", "at_init", "constant", "undecided"):
+            at = self.seen.having(verdict)
+            if len(at):
+                return f"{self.tensors.names[int(at[0])]} is {verdict}"
+        errors = [finding for finding in self.findings if finding.severity == "error"]
+        return f"a finding is an error: {errors[0].title}" if errors else ""
 
-    def payload(self, limit: int | None = None) -> dict[str, Any]:
-        """Return the data of the interactive view."""
-        from workbench.weights.view import payload
 
-        return payload(self, limit)
+_PLAIN = ("source", "kind", "bytes_read", "sampled", "interrupted")
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -214,9 +212,9 @@ class WeightComparison(Result):
     ----------
     before, after
         The two sources; the change is relative to `before`.
-    ok
-        False: a tensor that both have differs in shape, or is not finite. None: something could not be
-        compared. True otherwise: a difference is a fact, not a mistake.
+    verdict
+        The answer. ``ok``: False: a tensor that both have differs in shape, or is not finite. None: something
+        could not be compared. True otherwise: a difference is a fact, not a mistake.
     changes
         One `Change` a name, by number or by name.
     same_bytes
@@ -224,11 +222,11 @@ class WeightComparison(Result):
     """
 
     schema: ClassVar[str] = "workbench.weightcompare/1"
+    Saved: ClassVar[type[Saved]] = SavedComparison
 
     before: str
     after: str
-    ok: bool | None
-    summary: str
+    verdict: Verdict
     changes: Changes
     same_bytes: tuple[tuple[str, str], ...] = ()
     findings: tuple[Finding, ...] = ()
@@ -238,16 +236,6 @@ class WeightComparison(Result):
     def title(self) -> str:
         """The heading of its page."""
         return f"From {self.before} to {self.after}"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, WeightComparison) and self.to_dict() == other.to_dict()
-
-    def __hash__(self) -> int:
-        return hash((self.before, self.after, self.summary))
-
-    def __bool__(self) -> bool:
-        """Return True only where `ok` is."""
-        return self.ok is True
 
     def names(self, state: str) -> tuple[str, ...]:
         """Return the names in one state: ``identical``, ``changed``, ``shape``, ``left`` and so on."""
@@ -261,41 +249,37 @@ class WeightComparison(Result):
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield one row a tensor."""
-        return (change.to_dict() for change in self.changes)
+        return (dataclasses.asdict(change) for change in self.changes)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain data, strict JSON."""
-        return {
-            "schema": self.schema,
-            "before": self.before,
-            "after": self.after,
-            "ok": self.ok,
-            "summary": self.summary,
-            "notes": list(self.notes),
-            "findings": [finding.to_dict() for finding in self.findings],
-            "same_bytes": [list(pair) for pair in self.same_bytes],
-            "changes": [change.to_dict() for change in self.changes],
-        }
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Rebuild the result from `to_dict`."""
-        return cls(
-            **{name: data[name] for name in ("before", "after", "ok", "summary")},
-            changes=Changes(Change.from_dict(row) for row in data["changes"]),
-            same_bytes=tuple((a, b) for a, b in data["same_bytes"]),
-            findings=tuple(Finding.from_dict(finding) for finding in data["findings"]),
-            notes=tuple(data["notes"]),
+    def saved(self) -> SavedComparison:
+        """Return the comparison as it is written."""
+        return SavedComparison(
+            **fields_of(self),
+            before=self.before,
+            after=self.after,
+            same_bytes=self.same_bytes,
+            changes=tuple(self.changes),
         )
 
-    def to_text(self, width: int | None = None) -> str:
-        """Return the comparison as text."""
-        from workbench.weights.view_compare import text
+    @classmethod
+    def restored(cls, saved: SavedComparison, verdict: Verdict) -> Self:
+        """Rebuild the comparison from what was written."""
+        return cls(
+            before=saved.before,
+            after=saved.after,
+            verdict=verdict,
+            changes=Changes(saved.changes),
+            same_bytes=saved.same_bytes,
+            findings=saved.findings,
+            notes=saved.notes,
+        )
 
-        return text(self, width)
-
-    def payload(self, limit: int | None = None) -> dict[str, Any]:
-        """Return the data of the interactive view."""
-        from workbench.weights.view_compare import payload
-
-        return payload(self, limit)
+    def contradiction(self) -> str:
+        """Return which tensor contradicts an all-clear."""
+        if self.ok is not True:
+            return ""
+        for state in ("shape", "invalid", "unread"):
+            if self.names(state):
+                return f"{self.names(state)[0]} is {state}"
+        errors = [finding for finding in self.findings if finding.severity == "error"]
+        return f"a finding is an error: {errors[0].title}" if errors else ""

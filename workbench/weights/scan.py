@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
+import hashlib
 import os
 import re
 import sys
@@ -13,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.checkpoint.dequantize import LogicalWeights, logical_weights
+from workbench.core import progress
+from workbench.core.bars import bar as progress_bar
 from workbench.errors import WorkbenchError, shorten, shown
 from workbench.weights.reading import check_sample
 from workbench.weights.records import Judgement, Measure
@@ -77,7 +81,7 @@ def scan_weights(
     check_sample(sample)
     if not isinstance(device, str):
         raise WorkbenchError(
-            f"device={shown(device)} is no text", next_step='Give device="cpu" or device="cuda".'
+            f"device={shown(device)} is not text", next_step='Give device="cpu" or device="cuda".'
         )
     if isinstance(ckpt, str) and _SERVER.match(ckpt):
         from workbench.weights.live import scan_server
@@ -126,7 +130,7 @@ def _like(
     partly = sum(not measure.digest for measure in measures)
     if partly:
         notes.append(
-            f"{partly:,} weights were not compared with the target: only what is read whole can be"
+            f"{partly:,} weights were not compared with the target: only tensors that are read whole can be"
         )
     kinds = {(one.shape, one.dtype, one.layout) for one in measures if one.digest}
     chosen = [
@@ -147,16 +151,16 @@ def _listed(names: str | Iterable[str]) -> list[str]:
         return [names]
     if not isinstance(names, Iterable) or isinstance(names, bytes):
         raise WorkbenchError(
-            f"names={shown(names)} is neither a text nor several of them", next_step=step
+            f"names={shown(names)} is neither text nor a list of texts", next_step=step
         )
     listed = list(names)
     if not all(isinstance(name, str) for name in listed):
         raise WorkbenchError(
-            f"names={shown(listed)} holds something that is no text", next_step=step
+            f"names={shown(listed)} holds something that is not text", next_step=step
         )
     if not listed:
         raise WorkbenchError(
-            "names is empty: no tensor is asked for", next_step=f"{step} None asks for all."
+            "names is empty: it asks for no tensors", next_step=f"{step} None asks for all."
         )
     return listed
 
@@ -207,15 +211,17 @@ def _collect(
     notes: list[str],
 ) -> tuple[dict[int, Pair], bool]:
     """Return what was found by position, and whether it was interrupted."""
-    from tqdm import tqdm
-
     found: dict[int, Pair] = {}
-    told = 0
+    told = read = size = 0
     terminal = sys.stderr.isatty()
-    bar = tqdm(total=len(chosen), unit=" tensors", disable=not terminal, leave=False)
+    bar = progress_bar(total=len(chosen), unit=" tensors")
     try:
         for at, pair in stream:
             found[at] = pair
+            if progress.is_watched():
+                size = size or sum(weights[number].nbytes for number in chosen)
+                read += weights[at].nbytes
+                bar.set_postfix_str(f"{read / 1e9:,.2f} of {size / 1e9:,.2f} GB")
             bar.update()
             measure, judged = pair
             bad = judged.verdict in ("at_init", "invalid") and len(measure.shape) > 1
@@ -260,7 +266,7 @@ def _result(
             f"a sample: {seen:,} of {count:,} values were read; rows that were not read are not judged"
         )
     if wanted < len(weights):
-        notes.append(f"{wanted:,} of {len(weights):,} weights were asked for")
+        notes.append(f"{wanted:,} of {len(weights):,} weights were requested")
     for group in opened.quantization.groups:
         if group.incomplete_count:
             name, role = group.incomplete[0]
@@ -280,7 +286,7 @@ def _result(
 
 
 @lru_cache(maxsize=2)
-def opened_by_worker(source: str, stamp: float) -> tuple[LogicalWeights, Config | None]:
+def opened_by_worker(source: str, stamp: str) -> tuple[LogicalWeights, Config | None]:
     """Open a checkpoint once in each process of a cluster; `stamp` tells changed files apart."""
     from workbench.checkpoint.open import open_checkpoint
 
@@ -288,12 +294,20 @@ def opened_by_worker(source: str, stamp: float) -> tuple[LogicalWeights, Config 
     return logical_weights(opened), _config(opened, [])
 
 
-def absolute(source: str) -> tuple[str, float]:
-    """Return a local path or an address as every process reads it, and when the file was changed."""
+def absolute(source: str) -> tuple[str, str]:
+    """Return a local path or an address as every process reads it, and a stamp that changes with its files.
+
+    A folder's own time does not change where one of its files is written anew in its place.
+    """
     from workbench.checkpoint.open import given
 
     path = Path(source).expanduser()
     try:
-        return str(path.resolve(strict=True)), path.stat().st_mtime
+        real = path.resolve(strict=True)
+        with contextlib.ExitStack() as stack:
+            entries = stack.enter_context(os.scandir(real)) if real.is_dir() else ()
+            files = [real.stat(), *(entry.stat() for entry in entries)]
     except (OSError, ValueError, RuntimeError):
-        return given(source), 0.0
+        return given(source), ""
+    about = sorted((file.st_ino, file.st_mtime_ns, file.st_size) for file in files)
+    return str(real), hashlib.sha256(repr(about).encode()).hexdigest()[:16]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.display.text import plural
+from workbench.core.wording import plural
 from workbench.errors import shorten
 from workbench.weights.columns import ScannedTensor, Tensors
 from workbench.weights.names import Places, is_weight, named, places
@@ -84,7 +84,7 @@ class Seen:
 
     @cached_property
     def is_memory(self) -> np.ndarray[Any, Any]:
-        """Which tensors hold memory that nobody wrote."""
+        """Which tensors hold memory that was never written."""
         return np.asarray(self.tensors.column("family") == "memory")
 
     @cached_property
@@ -145,11 +145,11 @@ def step_after_init(seen: Seen) -> str:
     """Return the next step where weights are as they were drawn."""
     if seen.kind == "server":
         return (
-            "Run `workbench diff` on the checkpoint and this engine: a parameter that no key fills keeps "
-            "what was in memory."
+            "Run `workbench diff` on the checkpoint and this engine: a parameter without a key keeps what "
+            "was in memory."
         )
     return (
         "Ask the trainer whether these parameters had gradients and were in the optimiser, then export "
         "again; "
-        "scan_weights(before).compare(after) says what a training moved."
+        "scan_weights(before).compare(after) says what the training changed."
     )

@@ -63,11 +63,13 @@ class Server:
         if "@" in address:
             raise WorkbenchError(
                 f"{shown(_USER.sub(_WITHOUT, address))} names a user, perhaps with a password",
-                why="SGLang has no users, and none is sent",
+                why="SGLang has no users, and the workbench sends none",
                 next_step=_NEXT,
             )
         if not _is_address(address):
-            raise WorkbenchError(f"{shown(address)} is no address of a server", next_step=_NEXT)
+            raise WorkbenchError(
+                f"{shown(address)} is not the address of a server", next_step=_NEXT
+            )
         self.address = address.rstrip("/")
         self.timeout = timeout
         self._opener = urllib.request.build_opener(_NoRedirects, urllib.request.ProxyHandler({}))
@@ -84,7 +86,7 @@ class Server:
         for path in ("/get_model_info", "/get_server_info"):  # both names work in every release
             data = _object(self._ask(path, None, _MOST_INFO))
             if data is None:
-                raise self._wrong(f"{path} answered nothing that SGLang says")
+                raise self._wrong(f"{path} did not answer as SGLang does")
             found |= data
         if "model_path" not in found:
             raise self._wrong("it names no model_path")
@@ -122,13 +124,13 @@ class Server:
             except msgspec.ValidationError:
                 continue
             except (msgspec.DecodeError, RecursionError):
-                raise BadAnswer("not understood: the answer is no JSON") from None
+                raise BadAnswer("not understood: the answer is not JSON") from None
             try:
                 with np.errstate(over="ignore"):  # beyond float32: infinite
                     return np.array(values, dtype=np.float32)
             except (ValueError, OverflowError):
                 break
-        raise BadAnswer("not understood: the answer is no tensor")
+        raise BadAnswer("not understood: the answer is not a tensor")
 
     def _ask(
         self,
@@ -161,7 +163,8 @@ class Server:
             raise WorkbenchError(
                 f"{self.address}{path} did not answer",
                 why=f"nothing within {self.timeout:.0f} s" if late else str(reason),
-                next_step="A server that hangs answers nothing: workbench hang. " * late + _NEXT,
+                next_step="A server that hangs does not answer. Run workbench hang. " * late
+                + _NEXT,
             ) from None
         if text is not None:
             return text
@@ -183,18 +186,21 @@ class Server:
 
     def _refused(self, path: str, code: int) -> WorkbenchError:
         if code in (401, 403):
-            why, step = "it wants an API key, and none is sent", "Ask a server without one."
+            why, step = (
+                "it requires an API key, and the workbench sends none",
+                "Ask a server without one.",
+            )
         elif code == 404:
-            why, step = "it has no such endpoint (404)", _NEXT
+            why, step = "it does not have this endpoint (404)", _NEXT
         elif 300 <= code < 400:
             why, step = f"it redirects ({code}), and that is not followed", _NEXT
         else:
-            why, step = f"it answered with status {code}", "Look into the server's log."
+            why, step = f"it answered with status {code}", "Check the server's log."
         return WorkbenchError(f"{self.address}{path} cannot be used", why=why, next_step=step)
 
     def _wrong(self, why: str) -> WorkbenchError:
         return WorkbenchError(
-            f"{self.address} is no SGLang server that can be read", why=why, next_step=_NEXT
+            f"{self.address} is not an SGLang server that can be read", why=why, next_step=_NEXT
         )
 
 

@@ -55,7 +55,7 @@ class Spectrum:
         Mean squared cosine between rows times the columns: 1 for independent entries, 0 for orthogonal
         ones. Of the values as they are, where it is small.
     empty_rows, empty_columns
-        How many hold nothing but zeros; they are left out of everything else.
+        How many are all zeros; they are left out of everything else.
     filled
         Values beside zeros that a row or column has, whichever is fewer, on average over those not empty.
     """

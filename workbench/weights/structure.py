@@ -49,10 +49,10 @@ class Evidence:
 
 
 _TEXTS = {
-    "gram": "rows that know of each other",
+    "gram": "rows that depend on each other",
     "edge": "a largest singular value beyond the edge of noise",
-    "row_scale": "norms of rows that no one law gives",
-    "column_scale": "norms of columns that no one law gives",
+    "row_scale": "norms of rows that do not follow one law",
+    "column_scale": "norms of columns that do not follow one law",
     "row_neighbours": "rows like their neighbours",
     "column_neighbours": "columns like their neighbours",
 }
@@ -60,9 +60,9 @@ _TEXTS = {
 
 # No sign of training: rows are normalised when they are drawn, too, and signs have one norm.
 _LESS = {
-    "gram": "rows that know less of each other than chance makes them, as in a part of an orthogonal init",
-    "row_scale": "norms of rows that are more alike than chance makes them: normalised, or of one magnitude",
-    "column_scale": "norms of columns that are more alike than chance makes them: normalised, or of one "
+    "gram": "rows that depend on each other less than by chance, as in a part of an orthogonal init",
+    "row_scale": "norms of rows that are more alike than by chance: normalised, or of one magnitude",
+    "column_scale": "norms of columns that are more alike than by chance: normalised, or of one "
     "magnitude",
 }
 
@@ -98,12 +98,12 @@ def evidence(seen: Spectrum, rounded: bool, whole: bool = True) -> Evidence:
     if seen.filled < min(_FEWEST_FILLED, sides / 2):
         return Evidence(
             "undecided",
-            f"about {seen.filled:.3g} values a row or column beside zeros: an identity, a mask, or pruned",
+            f"about {seen.filled:.3g} values a row or column, the rest zeros: an identity, a mask, or pruned",
             is_thin=True,
         )
     if min(seen.rows, seen.columns) < _FEWEST:
         return Evidence(
-            "none", f"a matrix of {seen.rows:,} × {seen.columns:,} has no structure to speak of"
+            "none", f"a matrix of {seen.rows:,} × {seen.columns:,} is too small to have structure"
         )
     limit = _ORTHOGONAL_ROUNDED if rounded else _ORTHOGONAL
     # A Fourier basis is orthogonal too: its entries are like their neighbours, or few of them are not zero.
@@ -129,8 +129,7 @@ def evidence(seen: Spectrum, rounded: bool, whole: bool = True) -> Evidence:
         return Evidence(
             "undecided",
             f"{_TEXTS[decisive[0]]} (z = {by_name[decisive[0]]:.1f}), and noise once they are divided out: "
-            "an init that a norm or a quantiser's scales were folded into looks so, and so do a few that "
-            "were trained",
+            "an init with a folded norm or quantiser scale looks like this, and so do a few trained matrices",
         )
     if decisive:
         said = "; ".join(f"{_TEXTS[name]} (z = {by_name[name]:.1f})" for name in decisive[:2])
@@ -165,7 +164,7 @@ def power(seen: Spectrum, measure: Measure, orthogonal: bool) -> tuple[float | N
         size = (_ORTHOGONAL_ROUNDED if is_rounded(measure) else _ORTHOGONAL) ** 0.5
         return (
             size,
-            f"a change of less than about {100 * size:.2g} % of the weight's norm could not be seen",
+            f"a change of less than about {100 * size:.2g} % of the weight's norm would not be seen",
         )
     text = (
         f"a change along one direction of less than {100 * size:.2g} % of the weight's norm could not be "

@@ -56,20 +56,18 @@ def judge_vector(measure: Measure, fan_in: int | None) -> Judgement:
             "the default bias of PyTorch's Linear and Conv",
             "uniform",
             measure.std,
-            power_text="a vector has no spectrum: changes that keep its law and bounds could not be seen",
+            power_text="a vector has no spectrum: changes that keep its law and bounds would not be seen",
             statistics=statistics,
         )
     if law.is_far:
         text = (
-            f"its values follow no law that inits are drawn from (kurtosis {measure.kurtosis:.2f})"
+            f"its values do not follow any law of initialisation (kurtosis {measure.kurtosis:.2f})"
         )
         return Judgement("trained", text, statistics=statistics)
     if _BIAS.search(measure.name) and fan_in and measure.absmax > 1.05 / math.sqrt(fan_in):
         text = f"a bias starts at zero or within 1/√fan_in of it, and this one reaches {measure.absmax:.4g}"
         return Judgement("trained", text, statistics=statistics)
-    text = (
-        f"a vector of {measure.seen:,} values that looks {law.law.text}: trained biases do so, too"
-    )
+    text = f"a vector of {measure.seen:,} values that looks {law.law.text}: trained biases do that as well"
     return Judgement("undecided", text, statistics=statistics)
 
 

@@ -50,7 +50,7 @@ def judge(measure: Measure, rows: Rows, context: Context | None = None) -> Judge
     is_matrix = sum(size > 1 for size in measure.shape) > 1
     why = why_no_weight(measure.name, measure.dtype, measure.layout, is_matrix)
     if why:
-        return Judgement("undecided", f"no weight: {why}", stage=0)
+        return Judgement("undecided", f"not a weight: {why}", stage=0)
     found = check(measure)
     if found:
         return found

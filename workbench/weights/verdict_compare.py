@@ -1,4 +1,4 @@
-"""From the changes of each tensor to what a training moved, and what it did not."""
+"""From the changes of each tensor to what the training changed, and what it did not."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from workbench.display.text import plural
+from workbench.core.finding import GRAVITY, Confidence, Finding
+from workbench.core.verdict import Verdict
+from workbench.core.wording import plural
 from workbench.errors import shorten
-from workbench.result import GRAVITY, Finding
 from workbench.weights.changes import Change, Changes
+from workbench.weights.coverage import compared
 from workbench.weights.names import is_weight, named
 
 _LINES = 6
@@ -23,8 +25,8 @@ Same = Sequence[tuple[str, str]]
 
 def conclude(
     changes: Changes, same: Same, is_own: bool = False
-) -> tuple[bool | None, str, tuple[Finding, ...]]:
-    """Return whether the two can be laid side by side, the sentence, and the findings.
+) -> tuple[Verdict, tuple[Finding, ...]]:
+    """Return the verdict on a comparison, and its findings.
 
     `is_own`: one side is what a server holds of the other.
     """
@@ -43,12 +45,11 @@ def conclude(
         *_same(same),
     ]
     findings.sort(key=lambda finding: GRAVITY[finding.severity])
-    ok: bool | None = True
-    if any(finding.severity == "error" for finding in findings):
-        ok = False
-    elif by_state.get("unread"):
-        ok = None
-    return ok, _summary(by_state, same), tuple(findings)
+    differ = _otherwise(by_state.get("changed", [])) if is_own else []
+    coverage = compared(changes, frozenset(row.name for row in differ))
+    state = {True: "compared", False: "wrong", None: "cannot_tell"}[coverage.ok]
+    sure: Confidence = "unknown" if coverage.ok is None else "certain"
+    return Verdict(state, _summary(by_state, same), sure, coverage), tuple(findings)
 
 
 def _summary(by_state: dict[str, list[Change]], same: Same) -> str:
@@ -111,7 +112,7 @@ def _broken(shapes: Sequence[Change], invalid: Sequence[Change]) -> list[Finding
                     *[f"and {len(told) - _LINES:,} more"] * (len(told) > _LINES),
                 ),
                 changes_output=True,
-                next_step="Look whether both belong to the same model; these were not compared.",
+                next_step="Check that both belong to the same model. These tensors were not compared.",
             )
         )
     if invalid:
@@ -119,11 +120,11 @@ def _broken(shapes: Sequence[Change], invalid: Sequence[Change]) -> list[Finding
             Finding(
                 "weights.not_finite",
                 "error",
-                f"{plural(len(invalid), 'tensor')} hold NaN or infinite values on one side or both",
+                f"{plural(len(invalid), 'tensor')} hold NaN or Inf on one side or both",
                 detail=invalid[0].reason,
                 evidence_for=_lines(invalid),
                 changes_output=True,
-                next_step="Scan both sides: scan_weights names the values and the tensors.",
+                next_step="Scan both sides: scan_weights lists the values and the tensors.",
             )
         )
     return found
@@ -144,9 +145,14 @@ def _unread(rows: Sequence[Change]) -> list[Finding]:
     ]
 
 
+def _otherwise(changed: Sequence[Change]) -> list[Change]:
+    """Return what differs by more than rounding to 16 bits."""
+    return [row for row in changed if row.change is None or row.change > _ROUNDED]
+
+
 def _held(changed: Sequence[Change]) -> list[Finding]:
     """Return findings of what an engine holds otherwise than the checkpoint that it names."""
-    other = [row for row in changed if row.change is None or row.change > _ROUNDED]
+    other = _otherwise(changed)
     rounded = len(changed) - len(other)
     found = []
     if other:
@@ -156,15 +162,15 @@ def _held(changed: Sequence[Change]) -> list[Finding]:
             Finding(
                 "weights.engine_differs",
                 "error",
-                f"The engine holds other values than its checkpoint in {plural(len(other), 'tensor')}",
-                detail=f"Most of all {shorten(most.name, 90)}{by}.",
+                f"The engine's values differ from its checkpoint in {plural(len(other), 'tensor')}",
+                detail=f"The largest difference is in {shorten(most.name, 90)}{by}.",
                 evidence_for=_lines(other),
                 evidence_against=(
-                    "Weights that were updated while it ran, and an adapter merged at its start, look so.",
+                    "Weights updated while it runs, and an adapter merged at its start, also look like this.",
                 ),
                 changes_output=True,
-                next_step="Run `workbench diff` on the checkpoint and this engine: a parameter that no key "
-                "fills keeps what was in memory.",
+                next_step="Run `workbench diff` on the checkpoint and this engine: a parameter without a "
+                "key keeps what was in memory.",
             )
         )
     if rounded:
@@ -172,7 +178,7 @@ def _held(changed: Sequence[Change]) -> list[Finding]:
             Finding(
                 "weights.engine_rounded",
                 "note",
-                f"{plural(rounded, 'tensor')} in the engine differ from the file as by rounding to its type",
+                f"{plural(rounded, 'tensor')} in the engine differ from the file only by rounding",
             )
         )
     return found
@@ -188,7 +194,7 @@ def _moved(changed: Sequence[Change], identical: Sequence[Change]) -> list[Findi
             Finding(
                 "weights.all_identical",
                 "note",
-                f"All {plural(len(still), 'weight')} are identical: the same model, or nothing was trained",
+                f"All {plural(len(still), 'weight')} are identical: the same model, or an untrained one",
                 evidence_for=_lines(still),
             )
         ]
@@ -199,13 +205,13 @@ def _moved(changed: Sequence[Change], identical: Sequence[Change]) -> list[Findi
             Finding(
                 "weights.unmoved",
                 "warning",
-                f"{plural(len(matrices), 'matrix', 'matrices')} did not move at all, while "
+                f"{plural(len(matrices), 'matrix', 'matrices')} did not change at all, while "
                 f"{plural(len(moved), 'tensor')} did",
                 evidence_for=_lines(matrices),
                 evidence_against=(
-                    "Frozen on purpose, as a draft's embedding often is, they would look so.",
+                    "They look like this when they are frozen on purpose, as a draft's embedding often is.",
                 ),
-                next_step="Look whether these were meant to be trained.",
+                next_step="Check whether these should have been trained.",
             )
         )
     measured = [row for row in moved if _is_matrix(row) and row.change is not None]
@@ -216,7 +222,7 @@ def _moved(changed: Sequence[Change], identical: Sequence[Change]) -> list[Findi
             Finding(
                 "weights.slight",
                 "note",
-                f"{plural(len(slight), 'matrix', 'matrices')} moved by less than {_SLIGHT:.1%} of the norm "
+                f"{plural(len(slight), 'matrix', 'matrices')} changed by less than {_SLIGHT:.1%} of the norm "
                 f"(the median is {usual:.2g})",
                 evidence_for=_lines(slight),
             )
@@ -247,7 +253,7 @@ def _same(same: Same) -> list[Finding]:
         Finding(
             "weights.same_values",
             "note",
-            f"{plural(len(same), 'tensor')} of the first equal one of the second under another name",
+            f"{plural(len(same), 'tensor')} of the first equal a tensor of the second under another name",
             evidence_for=(
                 *told[:_LINES],
                 *[f"and {len(told) - _LINES:,} more"] * (len(told) > _LINES),

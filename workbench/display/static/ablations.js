@@ -37,8 +37,8 @@ function tableOf(payload, glyphs, state, more) {
       pairs.length > 0 && h("h4", { class: "wb-abls-title" }, "Two changes together"), pairs.map(row)),
     singles.length > SHOWN && h("button", { type: "button", class: "wb-button wb-more-changes", onclick: more }, state.all ? `Only the best ${SHOWN}` : `All ${number(singles.length)} changes`),
     h("p", { class: "wb-muted wb-abls-note" },
-      "A bar is the accept length with this one change on the same texts, its whisker the bootstrap's 95 % interval; the small bars are the share of rounds with at least 1, 2 … drafts accepted, before them in outline what is expected.",
-      payload.idle.length > 0 && ` Without effect here: ${payload.idle.join(", ")}.`,
+      "A bar is the acceptance length with this one change on the same texts, its whisker the bootstrap's 95 % interval; the small bars are the share of rounds with at least 1, 2 … drafts accepted, the outlines before them are what is expected.",
+      payload.idle.length > 0 && ` No effect here: ${payload.idle.join(", ")}.`,
       payload.left_out > 0 && ` ${plural(payload.left_out, "change")} left out here; result.to_html(path) writes all.`,
       !cause && scale.line !== null && " No change reaches the line."),
   ].filter(Boolean);
@@ -71,11 +71,13 @@ function headOf(scale) {
 }
 
 function rowOf(bar, payload, scale, glyphs, kind) {
-  const state = kind === "cause" ? "ok" : kind === "served" ? (payload.verdict.ok === true ? "ok" : "wrong") : "quiet";
+  const served = { true: "ok", false: "wrong", null: "unsure" }[payload.verdict.ok];
+  const state = kind === "cause" ? "ok" : kind === "served" ? served : "quiet";
   const length = bar.accept_length ?? 1;
   const [low, high] = bar.interval.map((value) => value ?? length);
-  const restored = bar.restored === null ? "" : `${Math.round(100 * Math.min(Math.max(bar.restored, -9.99), 9.99))} %`;
-  const few = !bar.confirmed && bar.requests ? `first look, ${plural(bar.requests, "request")}` : "";
+  // Where nothing is lost, nothing can be restored.
+  const restored = bar.restored === null || payload.verdict.ok === true ? "" : `${Math.round(100 * Math.min(Math.max(bar.restored, -9.99), 9.99))} %`;
+  const few = !bar.confirmed && bar.requests ? `first pass, ${plural(bar.requests, "request")}` : "";
   return h("div", { class: "wb-abl", role: "row", "data-state": state, "data-kind": kind, title: [`${low.toFixed(2)} to ${high.toFixed(2)}`, few].filter(Boolean).join("; ") },
     h("div", { class: "wb-abl-name", role: "cell" }, kind ? sign(state, glyphs) : h("span", { class: "wb-sign" }), h("div", {}, h("b", {}, bar.name), bar.words && bar.words !== bar.name && h("span", { class: "wb-muted" }, bar.words))),
     h("div", { class: "wb-abl-track", role: "cell" },

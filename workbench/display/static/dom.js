@@ -24,6 +24,18 @@ export function h(tag, props = {}, ...children) {
   return node;
 }
 
+// The parser knows the namespace of SVG: a page of ours holds no address, not even that one.
+const parsed = document.createElement("template");
+parsed.innerHTML = "<svg></svg>";
+const SVG_NS = parsed.content.firstChild.namespaceURI;
+/** Make an element of a picture. */
+export function svg(tag, props = {}, ...children) {
+  const node = document.createElementNS(SVG_NS, tag);
+  for (const [name, value] of Object.entries(props)) node.setAttribute(name, value);
+  node.append(...children.flat().filter(Boolean));
+  return node;
+}
+
 /** The sign of a state; its colour comes from the style sheet. */
 export function sign(state, glyphs, extra = "") {
   return h("span", { class: `wb-sign ${extra}`, "data-state": state, "aria-hidden": "true" }, glyphs[state] ?? "·");

@@ -1,4 +1,4 @@
-// The view of a HangDiagnosis: who stands where, the one experiment, the merged stacks, the start-up.
+// The view of a HangDiagnosis: where each rank is, the one experiment, the merged stacks, the start-up.
 
 import { copyButton, h, number, plural, prose, sign } from "./dom.js";
 import { findingsOf, verdictOf } from "./head.js";
@@ -11,7 +11,7 @@ const THREADS = 60; // threads listed at once
 const WORDS = { not_seen: "not seen", not_collected: "not collected" };
 const wordOf = (standing) => WORDS[standing] ?? standing;
 
-/** What the reader chose, and who draws it. */
+/** What the reader chose, and what shows it. */
 class Choice {
   constructor(ui, keep) {
     Object.assign(this, { keep, drawers: [] });
@@ -51,7 +51,6 @@ export function hang(payload, { glyphs, ui, keep }) {
     evidenceOf(payload, glyphs),
     icicle?.root,
     startUp?.root,
-    limitsOf(payload),
     payload.threads.length > 0 && threadsOf(about),
     leftOut(payload.left_out),
   ].filter(Boolean);
@@ -69,19 +68,12 @@ export function hang(payload, { glyphs, ui, keep }) {
   };
 }
 
-/** What verdict and experiment said is not repeated; the evidence for the verdict lies open. */
-function evidenceOf({ findings, verdict }, glyphs) {
-  const told = findings.map((finding) => ({
-    ...finding,
-    ...(finding.experiment && { experiment: null, next_step: "" }),
-    ...(finding.detail && finding.title.toLowerCase() === verdict.line.toLowerCase() && { title: capital(finding.detail), detail: "" }),
-  }));
-  const section = findingsOf(told, glyphs);
+/** The findings; the evidence for the verdict is open. */
+function evidenceOf({ findings }, glyphs) {
+  const section = findingsOf(findings, glyphs);
   section?.querySelector('.wb-evidence[data-side="for"]')?.setAttribute("open", "");
   return section;
 }
-
-const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 // Ranks
 
@@ -93,7 +85,7 @@ function ranksOf({ payload, glyphs, choice }) {
   strip.addEventListener("keydown", (event) => walk(event, tiles, choice));
   const counts = new Map();
   for (const rank of ranks) counts.set(rank.standing, [...(counts.get(rank.standing) ?? []), rank.rank]);
-  const chips = h("div", { class: "wb-chips", role: "group", "aria-label": "Choose ranks by how they stand" });
+  const chips = h("div", { class: "wb-chips", role: "group", "aria-label": "Choose ranks by what they do" });
   const card = h("div", { class: "wb-groups", "aria-live": "polite" });
   choice.drawers.push((ui) => {
     const chosen = new Set(ui.ranks);
@@ -125,9 +117,9 @@ function byHost(ranks, tiles) {
 }
 
 function tile(rank, glyphs, small, choice) {
-  const said = `${rank.name}: ${wordOf(rank.standing)}${rank.moving === true ? ", moving" : rank.moving === false ? ", frozen" : ""}`;
+  const label = `${rank.name}: ${wordOf(rank.standing)}${rank.moving === true ? ", moving" : rank.moving === false ? ", frozen" : ""}`;
   return h("button", {
-    type: "button", class: "wb-rank", "data-state": rank.standing, "data-rank": rank.rank, title: said, "aria-label": said,
+    type: "button", class: "wb-rank", "data-state": rank.standing, "data-rank": rank.rank, title: label, "aria-label": label,
     onclick: () => choice.toggle([rank.rank]),
   }, sign(rank.standing, glyphs), !small && h("span", { class: "wb-rank-name" }, rank.name), !small && h("span", { class: "wb-rank-word" }, wordOf(rank.standing), rank.standing === "odd" && rank.state === "T" && ", stopped"));
 }
@@ -164,7 +156,7 @@ function aboutRank(rank, { frames }, glyphs) {
   const unit = (value, digits, name) => (value === undefined ? "" : `${value.toFixed(digits)} ${name}`);
   const frame = frames[rank.frame];
   const facts = [
-    ["Stands in", frame && frame[0] + (frame[1] ? ` (${frame[1]}:${frame[2]})` : "")],
+    ["Place", frame && frame[0] + (frame[1] ? ` (${frame[1]}:${frame[2]})` : "")],
     ["Wait", rank.wait_class !== "UNKNOWN" && rank.wait_class],
     ["Phase", rank.phase !== "unknown" && rank.phase],
     ["Between snapshots", rank.moving === true ? "moving" : rank.moving === false ? "frozen" : ""],
@@ -178,7 +170,7 @@ function aboutRank(rank, { frames }, glyphs) {
     h("dl", { class: "wb-about-facts" }, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))));
 }
 
-// The experiment, and what is not known
+// The experiment
 
 function experimentOf(plan) {
   if (!plan?.change) return null;
@@ -203,14 +195,6 @@ function marked(text) {
 }
 
 const way = (title, text) => h("div", { class: "wb-way" }, h("h4", { class: "wb-way-title" }, title), h("p", {}, prose(marked(text))));
-
-function limitsOf({ overturns, unknowns }) {
-  const list = (title, items) => items.length > 0 && h("div", {}, h("h4", { class: "wb-way-title" }, title), h("ul", { class: "wb-points" }, items.map((text) => h("li", {}, prose(text)))));
-  if (!overturns.length && !unknowns.length) return null;
-  return h("section", { class: "wb-limits", "aria-label": "What it does not say" },
-    h("h3", { class: "wb-h" }, "How far this goes"),
-    h("div", { class: "wb-limits-grid" }, list("What would overturn it", overturns), list("What cannot be told", unknowns)));
-}
 
 function leftOut({ threads, nodes, ranks }) {
   const parts = [threads && plural(threads, "thread"), nodes && plural(nodes, "deep frame"), ranks && plural(ranks, "rank")].filter(Boolean);

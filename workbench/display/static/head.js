@@ -3,7 +3,7 @@
 import { copyButton, h, plural, prose, sign } from "./dom.js";
 
 const COMMAND = /^(workbench|python3?|pip|sglang|jupyter|make|git) /;
-const SURE = { certain: "", likely: "likely", possible: "possible", unknown: "cannot tell" };
+const SURE = { certain: "", likely: "likely, not certain", possible: "possible, not proved", unknown: "how sure is not known" };
 
 export function verdictOf(payload, glyphs) {
   const { ok, line } = payload.verdict;
@@ -15,6 +15,7 @@ export function verdictOf(payload, glyphs) {
     { class: "wb-head", "data-state": state },
     h("div", { class: "wb-verdict", role: "status" }, sign(state, glyphs, "wb-sign-big"),
       h("div", { class: "wb-said" }, h("p", { class: "wb-line" }, prose(first)), rest && h("p", { class: "wb-rest" }, prose(rest)))),
+    doubtsOf(payload.verdict),
     payload.facts.length > 0 &&
       h("dl", { class: "wb-facts" },
         payload.facts.map(([name, value]) =>
@@ -26,6 +27,29 @@ export function verdictOf(payload, glyphs) {
           return h("li", { "data-state": said }, sign(said, glyphs), h("b", {}, version), h("span", {}, prose(text)));
         })),
   );
+}
+
+const DOUBTS = 6; // open items that are shown before the reader asks for the rest
+
+// What the verdict does not cover, and what would overturn it: never folded away as a whole.
+function doubtsOf(verdict) {
+  // Notebooks of version 0.1 hold no coverage.
+  const { checked = [], unchecked = ["what the checks covered was not recorded"], overturned_by: against = [] } = verdict;
+  const rows = [
+    ...(verdict.sure ? [["Confidence", verdict.sure]] : []),
+    ...(checked.length ? [["Checked", checked.join(", ")]] : []),
+    ...unchecked.slice(0, DOUBTS).map((text) => ["Not checked", text]),
+    ...against.map((text) => ["Overturned by", text]),
+  ];
+  const rest = unchecked.slice(DOUBTS);
+  return [
+    verdict.next_step && nextStep(verdict.next_step),
+    rows.length > 0 &&
+      h("dl", { class: "wb-doubts" }, rows.map(([name, text]) => h("div", {}, h("dt", {}, name), h("dd", {}, prose(text))))),
+    rest.length > 0 &&
+      h("details", { class: "wb-doubts-more" }, h("summary", {}, `${plural(rest.length, "more item")} not checked`),
+        h("ul", {}, rest.map((text) => h("li", {}, prose(text))))),
+  ];
 }
 
 export function findingsOf(findings, glyphs) {
@@ -57,7 +81,7 @@ function finding(item, glyphs) {
         SURE[item.confidence] && h("span", { class: "wb-tag" }, SURE[item.confidence])),
       item.detail && h("p", { class: "wb-detail" }, prose(item.detail)),
       evidence("Evidence", item.evidence_for, "for"),
-      evidence("What speaks against it", item.evidence_against, "against"),
+      evidence("Evidence against it", item.evidence_against, "against"),
       item.experiment && experiment(item.experiment),
       item.next_step && nextStep(item.next_step),
       item.place && h("p", { class: "wb-place" }, item.place),

@@ -4,7 +4,7 @@ import { h, number, plural, sign } from "./dom.js";
 
 const ROW = 26; // pixels of a frame
 const NARROWEST = 64; // pixels that a branch gets where there is room
-const MOST = 2000; // frames drawn at once
+const MOST = 2000; // frames shown at once
 const RUN = 4; // frames with the same ranks that are shown; a longer run is folded
 
 const count = (ranges) => ranges.reduce((sum, [a, b]) => sum + b - a + 1, 0);
@@ -71,7 +71,7 @@ export class Icicle {
     top.size = count(top.all);
   }
 
-  /** How the ranks stand that pass a frame, where all stand alike. */
+  /** What the ranks are that pass a frame, where all are alike. */
   stateOf(ranges) {
     let found = null;
     for (const [a, b] of ranges) {
@@ -224,7 +224,7 @@ export class Icicle {
     const parts = [`${plural(this.top.size, "rank")}, ${plural(this.nodes.length, "frame")}`];
     if (wanted) parts.push(`${plural(this.hits.length, "frame")} ${this.hits.length === 1 ? "matches" : "match"}`);
     if (times.length > 1) parts.push(this.nodes.some((node) => node.moving) ? "≈ differs between the snapshots" : `no stack moved in ${plural(times.length, "snapshot")}`);
-    if (this.cut) parts.push(`the first ${number(MOST)} are drawn: zoom in for the rest`);
+    if (this.cut) parts.push(`the first ${number(MOST)} are shown: zoom in for the rest`);
     parts.push("wider: more ranks (by their logarithm)");
     this.told.textContent = parts.join(" · ");
   }
@@ -237,7 +237,7 @@ export class Icicle {
     const differ = new Set(node.each.map((one) => JSON.stringify(one))).size > 1;
     const facts = [
       ["Has", `${spell(node.all, this.names)} (${node.size} of ${this.top.size})`],
-      ["Lacks", lacks.length ? spell(lacks, this.names) : "nobody"],
+      ["Lacks", lacks.length ? spell(lacks, this.names) : "none"],
       ...(differ ? node.each.map((one, at) => [`In snapshot ${at + 1}`, spell(one, this.names)]) : []),
       ["Where", placeText(node.frame)],
     ].filter(([, value]) => value);
@@ -268,7 +268,7 @@ export class Icicle {
     const hit = this.hits[(at + 1) % this.hits.length];
     this.choice.change({ cursor: hit.at, node: null, all: true });
     if (this.cursorAt() >= 0) return;
-    let first = hit; // among very many branches it is not drawn: zoom into its own
+    let first = hit; // among very many branches it is not shown: zoom into its own
     while (first.parent !== this.top && first.parent.set === hit.set) first = first.parent;
     this.choice.change({ node: first.at });
   }

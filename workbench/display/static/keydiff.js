@@ -1,4 +1,4 @@
-// The view of a KeyDiff: lost keys beside the parameters they would fill, then every key.
+// The view of a KeyDiff: lost keys next to the parameters that they would fill, then every key.
 
 import { h, nameOf, number, plural, prose, sign } from "./dom.js";
 import { findingsOf, verdictOf } from "./head.js";
@@ -24,7 +24,7 @@ function renamesOf({ renames, table }, glyphs) {
   if (!renames.length) return null;
   const proved = renames.filter((rename) => rename.proved).length;
   const title = proved > 1 ? `${proved} renames fit equally well: none is chosen`
-    : proved ? "The rename that mends it" : "Renames that mend a part";
+    : proved ? "The rename that repairs it" : "Renames that repair a part";
   return h("section", { class: "wb-renames", "aria-label": "Proposed renames" },
     h("h3", { class: "wb-h" }, title),
     renames.map((rename, at) => ruleOf(rename, table.groups, glyphs, at === 0)));
@@ -44,8 +44,8 @@ function ruleOf(rename, groups, glyphs, open) {
       h("span", { class: "wb-proof", "data-state": state }, sign(state, glyphs),
         `${rename.proved ? "proved" : "proved in part"} · ${plural(rename.renamed, "key")}`)),
     rename.proof && h("p", { class: "wb-detail" }, prose(rename.proof)),
-    left("It leaves these keys lost", rename.leaves_keys),
-    left("It leaves these parameters unfilled", rename.leaves_parameters),
+    left("These keys stay lost", rename.leaves_keys),
+    left("These parameters stay unfilled", rename.leaves_parameters),
     !pairs.length ? h("p", { class: "wb-example" }, nameOf(before), arrow(), nameOf(after))
       : open ? pairsOf(pairs, groups, glyphs)
         : h("details", { class: "wb-evidence" }, h("summary", {}, "Key by key"), pairsOf(pairs, groups, glyphs)),

@@ -32,17 +32,17 @@ function launchOf(launch, glyphs) {
       launch.change && h("p", { class: "wb-launch-why" }, "Tries: ", prose(launch.change)),
       same && h("p", { class: "wb-launch-same" }, `The same launch as ${launch.against}`),
       changed.length > 0 && h("div", { class: "wb-changes" }, changed.map(changeOf)),
-      unsure.length > 0 && fold(`${plural(unsure.length, "difference")} that cannot be told`, unsure),
+      unsure.length > 0 && fold(`${plural(unsure.length, "possible difference")}`, unsure),
       harmless.length > 0 && fold(`${plural(harmless.length, "difference")} taken as without effect`, harmless),
       launch.command && h("details", { class: "wb-evidence" }, h("summary", {}, "Command and environment"), h("pre", { class: "wb-command" }, [...launch.environment, launch.command].join("\n")))));
 }
 
 const fold = (title, items) => h("details", { class: "wb-evidence" }, h("summary", {}, title), h("div", { class: "wb-changes" }, items.map(changeOf)));
 
-const said = (value) => (value ? h("code", {}, value) : h("span", { class: "wb-nothing" }, "not given"));
+const valueOf = (value) => (value ? h("code", {}, value) : h("span", { class: "wb-nothing" }, "not given"));
 
 function changeOf([kind, name, before, after, why]) {
   return h("div", { class: "wb-change" }, h("span", { class: "wb-change-name" }, kind === "flag" ? `--${name}` : name),
-    h("span", { class: "wb-change-values" }, said(before), h("span", { class: "wb-arrow", role: "img", "aria-label": "becomes" }, " → "), said(after)),
+    h("span", { class: "wb-change-values" }, valueOf(before), h("span", { class: "wb-arrow", role: "img", "aria-label": "becomes" }, " → "), valueOf(after)),
     why && h("span", { class: "wb-change-why" }, prose(why)));
 }

@@ -9,23 +9,23 @@ const BEFORE = 420; // tokens of the text so far
 
 export function replay(payload, { glyphs, ui, keep }) {
   const player = payload.rounds.length ? new Player(payload, glyphs, ui, keep) : null;
-  const beside = [positionsOf(payload), player?.course.root].filter(Boolean);
+  const charts = [positionsOf(payload), player?.course.root].filter(Boolean);
   const nodes = [
     verdictOf(payload, glyphs),
     lengthsOf(payload),
-    player ? player.root : beside.length > 0 && h("section", {}, beside),
+    player ? player.root : charts.length > 0 && h("section", {}, charts),
     findingsOf(payload.findings, glyphs),
   ].filter(Boolean);
-  player?.side.append(...beside);
+  player?.side.append(...charts);
   return { nodes, life: player ?? {} };
 }
 
-/** The accept lengths side by side, and the line that the version prints. */
+/** The acceptance lengths in a row, and the line that the version prints. */
 function lengthsOf(payload) {
   if (!payload.lengths.length) return null;
-  return h("section", { "aria-label": "Accept lengths", class: "wb-lengths-section" },
-    h("div", { class: "wb-lengths" }, payload.lengths.map(([name, value, said]) =>
-      h("div", { class: "wb-length" }, h("span", { class: "wb-muted" }, name), h("b", {}, value), h("span", { class: "wb-muted wb-length-said" }, said)))),
+  return h("section", { "aria-label": "Acceptance lengths", class: "wb-lengths-section" },
+    h("div", { class: "wb-lengths" }, payload.lengths.map(([name, value, source]) =>
+      h("div", { class: "wb-length" }, h("span", { class: "wb-muted" }, name), h("b", {}, value), h("span", { class: "wb-muted wb-length-source" }, source)))),
     payload.printed && h("p", { class: "wb-muted" }, "This version prints ", h("code", {}, payload.printed)));
 }
 
@@ -41,11 +41,11 @@ class Player {
     this.picker = h("select", { class: "wb-select", "aria-label": "Request", onchange: () => this.goTo(this.firsts[Number(this.picker.value)]) },
       payload.requests.map((request, at) => this.firsts[at] >= 0 && h("option", { value: at }, `request ${request[0]}`)));
     this.where = h("span", { class: "wb-where" });
-    this.said = h("p", { class: "wb-round-said", "aria-live": "polite" });
+    this.said = h("p", { class: "wb-round-text", "aria-live": "polite" });
     this.text = h("pre", { class: "wb-so-far", tabindex: 0, "aria-label": "The text so far" });
     this.tree = new Tree(this.words, glyphs, (node) => this.change({ node: this.ui.node === node ? null : node }));
     this.course = new Course(payload, (row) => this.goTo(row));
-    this.side = h("aside", { class: "wb-beside-rounds", "aria-label": "Acceptance" });
+    this.side = h("aside", { class: "wb-side-rounds", "aria-label": "Acceptance" });
     this.stage = h("div", { class: "wb-stage", tabindex: 0, role: "group", "aria-label": "Step player: arrow keys go from round to round, n to the next rejection" },
       h("div", { class: "wb-player-bar" }, this.back, this.forth, this.where, this.next, this.picker),
       this.said, this.text, h("div", { class: "wb-text-keys" }, keysOf(glyphs)), this.tree.root,
@@ -147,7 +147,7 @@ class Player {
     const end = nodes.findLastIndex((node) => node[4]);
     const fell = nodes.find((node) => node[1] === end && !node[4]);
     if (stop === "rejected" && fell && bonus >= 0)
-      out.push("The target chose ", tokenOf(this.words(bonus)), " where the draft had ", tokenOf(this.words(fell[0])), fell[3] < 0 ? "; its logits are no numbers. " : fell[5] ? `; that was number ${number(fell[5])} in the draft's own order. ` : "; the draft's vocabulary does not have it. ");
+      out.push("The target chose ", tokenOf(this.words(bonus)), " where the draft had ", tokenOf(this.words(fell[0])), fell[3] < 0 ? "; its logits are NaN. " : fell[5] ? `; that was number ${number(fell[5])} in the draft's own order. ` : "; the draft's vocabulary does not have it. ");
     else out.push(`${capital(this.payload.stops[stop] ?? stop)}. `);
     if (margin !== null && margin < 0.25) out.push(h("span", { class: "wb-tag", title: "The target's two best choices are this many logits apart: bfloat16 may decide otherwise" }, `near tie, ${margin}`));
     if (observed >= 0) {

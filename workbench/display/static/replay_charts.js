@@ -1,7 +1,6 @@
-// Beside the rounds: acceptance by position, and over the run.
+// Next to the rounds: acceptance by position, and over the run.
 
-import { h, number } from "./dom.js";
-import { svg } from "./weights_map.js";
+import { h, number, svg } from "./dom.js";
 
 const percent = (share) => `${(100 * share).toFixed(share > 0 && share < 0.0995 ? 1 : 0)} %`;
 
@@ -24,7 +23,7 @@ export function positionsOf(payload) {
         h("td", { class: "wb-shares" }, kinds.map(([, at]) => shares[at - 1] !== null && h("span", {}, percent(shares[at - 1])))))))));
 }
 
-/** Mean accepted drafts along the run; a click goes there, a line marks where the player stands. */
+/** Mean accepted drafts along the run; a click goes there, a line marks where the player is. */
 export class Course {
   constructor(payload, goTo) {
     Object.assign(this, { payload, goTo });

@@ -1,7 +1,6 @@
 // One round's tree: the drafts from left to right, and under each position what the target chose there.
 
-import { h, sign } from "./dom.js";
-import { svg } from "./weights_map.js";
+import { h, sign, svg } from "./dom.js";
 
 const [HIGH, GAP, MOST] = [32, 8, 20]; // of a node, between two, characters of a token
 export const percent = (thousandths) => (thousandths < 0 ? "?" : thousandths < 100 ? `${(thousandths / 10).toFixed(1)} %` : `${Math.round(thousandths / 10)} %`);
@@ -91,7 +90,7 @@ function choicesOf(flat, drafted, beside, words) {
     rows.push(h("div", { class: "wb-choice", "data-first": String(at === 0), title: drafted.has(token) ? "drafted" : "not drafted" },
       h("i", { style: `width:${Math.max(share, 0) / 10}%` }), tokenOf(words(token)), drafted.has(token) && h("span", { class: "wb-drafted", "aria-label": "drafted" }, "◂"), h("span", { class: "wb-p" }, percent(share))));
   }
-  return h("div", { class: "wb-choices", "data-beside": String(beside), title: beside ? "Had the draft before been accepted" : null }, rows);
+  return h("div", { class: "wb-choices", "data-beside": String(beside), title: beside ? "If the draft before it had been accepted" : null }, rows);
 }
 
 const childrenOf = (nodes, parent) => nodes.flatMap((node, at) => (node[1] === parent ? [at] : []));
@@ -109,7 +108,7 @@ function pathTo(nodes, at) {
   return path;
 }
 
-/** A row for each leaf; a parent stands in the middle of its children. */
+/** A row for each leaf; a parent is in the middle of its children. */
 function layout(nodes) {
   const places = new Array(nodes.length).fill(0);
   let next = 0;

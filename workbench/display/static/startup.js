@@ -1,4 +1,4 @@
-// The start-up as its log tells it: each phase of each rank on one axis of time, and where silence began.
+// The start-up as its log has it: each phase of each rank on one axis of time, and where silence began.
 
 import { h, plural, sign } from "./dom.js";
 import { spell, union } from "./icicle.js";
@@ -32,7 +32,7 @@ export class StartUp {
     });
   }
 
-  /** One track a rank; with many ranks, one for all that went the same way and stand alike. */
+  /** One track a rank; with many ranks, one for all that went the same way and are alike. */
   tracksOf(spans) {
     const byRank = new Map();
     for (const [rank, phase, label, begin, end] of spans) {
@@ -89,7 +89,7 @@ export class StartUp {
       h("button", { type: "button", class: "wb-link wb-lane-name", title: name, onclick: () => track.ranks.length && this.choice.toggle([...track.ranks]) }, sign(track.state, this.glyphs), h("span", {}, this.shortName(track, name))),
       h("div", { class: "wb-track" },
         track.parts.map((part, n) => h("div", {
-          class: `wb-phase${part.end === null ? " wb-open" : ""}${n % 2 ? " wb-odd-phase" : ""}`, title: told(part, start),
+          class: `wb-phase${part.end === null ? " wb-open" : ""}${n % 2 ? " wb-odd-phase" : ""}`, title: wordsOf(part, start),
           style: `left:${at(part.begin)};right:calc(100% - ${at(part.end ?? end)})`,
         }, h("span", { class: "wb-phase-name" }, part.label))),
         this.nothingMore(track, at)));
@@ -99,8 +99,8 @@ export class StartUp {
   nothingMore(track, at) {
     const last = Math.max(...track.parts.map((part) => part.end ?? Infinity));
     if (!track.ranks.length || this.well || this.line.end - last < Math.max(5, this.whole * 0.05)) return null;
-    const said = `no further phase for ${duration(this.line.end - last)}`;
-    return h("div", { class: "wb-nothing-more", title: said, style: `left:${at(last)}` }, h("span", {}, said));
+    const text = `no further phase for ${duration(this.line.end - last)}`;
+    return h("div", { class: "wb-nothing-more", title: text, style: `left:${at(last)}` }, h("span", {}, text));
   }
 
   /** The same in words and numbers. */
@@ -118,4 +118,4 @@ function merge(part, other) {
   if (part.end !== null) part.end = Math.max(part.end, other.end);
 }
 
-const told = (part, start) => `${part.label}: ${clock(part.begin)} (+${duration(part.begin - start)}), ${part.end === null ? "never ended" : duration(part.end - part.begin)}`;
+const wordsOf = (part, start) => `${part.label}: ${clock(part.begin)} (+${duration(part.begin - start)}), ${part.end === null ? "never ended" : duration(part.end - part.begin)}`;

@@ -2,31 +2,44 @@
 // `model` is anywidget's, or the stand-in that a page brings: get, set, on, off, save_changes.
 
 import { h } from "./dom.js";
-import { ablations } from "./ablations.js";
-import { hang } from "./hang.js";
-import { keydiff } from "./keydiff.js";
-import { launches } from "./launches.js";
-import { replay } from "./replay.js";
-import { weights } from "./weights.js";
+import { mountWith } from "./mount.js";
 
-// A view returns its `nodes` and its `life`: measure, scrollTo, restore and destroy, each where it has one.
-const VIEWS = {
-  "workbench.ablations/1": ablations, "workbench.hang/1": hang, "workbench.keydiff/1": keydiff, "workbench.launches/1": launches, "workbench.replay/1": replay, "workbench.weightcompare/1": weights, "workbench.weightscan/1": weights,
-};
+// Each piece that is joined to this one adds its views and its style sheet (assets.py). A view returns its `nodes`
+// and its `life`: measure, scrollTo, restore and destroy, each where it has one.
+const VIEWS = {};
+const STYLES = [];
+
+/** Add the style sheets where the view is, once each: a page may hold several modules of this kind. */
+function dress(el) {
+  const root = el.getRootNode();
+  const home = root instanceof ShadowRoot ? root : document.head;
+  const worn = ((window.workbenchResults ??= {}).styles ??= new WeakMap());
+  if (!worn.has(home)) worn.set(home, new Set());
+  for (const css of STYLES) {
+    if (worn.get(home).has(css)) continue;
+    worn.get(home).add(css);
+    const style = document.createElement("style");
+    style.textContent = css;
+    home.append(style);
+  }
+}
 
 async function unpack(packed) {
   const bytes = new Blob([packed.buffer ? packed : new Uint8Array(packed)]);
   return JSON.parse(await new Response(bytes.stream().pipeThrough(new DecompressionStream("gzip"))).text());
 }
 
-// Notebooks draw a view again whenever its cell was scrolled away: unpack once a model, not once a view.
+// Notebooks draw a view again whenever its cell was scrolled away: unpack once, not once a view.
 const unpacked = new WeakMap();
 
 async function render({ model, el }) {
-  if (!unpacked.has(model)) unpacked.set(model, unpack(model.get("payload")));
+  const packed = model.get("payload");
+  if (!unpacked.has(packed)) unpacked.set(packed, unpack(packed));
   let payload;
   try {
-    payload = await unpacked.get(model);
+    payload = await unpacked.get(packed);
+    if (!VIEWS[payload.schema] && el.hasChildNodes()) return undefined; // the static form is there, and whole
+    if (!VIEWS[payload.schema]) throw new Error(`this version does not know ${payload.schema}`);
   } catch (error) {
     el.append(h("p", {}, `This view cannot be read: ${error.message}`));
     return undefined;
@@ -47,6 +60,7 @@ async function render({ model, el }) {
   const { glyphs, order } = payload.style;
   const shown = VIEWS[payload.schema](payload, { glyphs, order, ui: latest, keep });
   const root = h("div", { class: "wb-view" }, shown.nodes);
+  dress(el);
   el.replaceChildren(root);
   const life = shown.life ?? {};
   life.measure?.();
@@ -64,4 +78,4 @@ async function render({ model, el }) {
   };
 }
 
-export default { render };
+export default { render, mount: (out) => mountWith(render, out) };

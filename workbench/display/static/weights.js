@@ -1,8 +1,8 @@
 // The view of scanned and of compared weights: layers down, kinds across, one tensor at a time below.
 
-import { copyButton, h, nameOf, number, plural, prose, sign } from "./dom.js";
+import { copyButton, h, nameOf, number, plural, prose, sign, svg } from "./dom.js";
 import { findingsOf, verdictOf } from "./head.js";
-import { CALM, svg, WeightMap } from "./weights_map.js";
+import { CALM, WeightMap } from "./weights_map.js";
 import { TensorTable } from "./weights_table.js";
 
 export function weights(payload, context) {

@@ -1,21 +1,10 @@
 // One stack of layers as a picture: an SVG, or a canvas where there are too many cells for one.
 
-import { h, number, plural, shown } from "./dom.js";
+import { h, number, plural, shown, svg } from "./dom.js";
 
 const MOST_SVG = 5000; // cells; beyond, each element costs more than it shows
-// The parser knows the namespace of SVG: a page of ours holds no address, not even that one.
-const parsed = document.createElement("template");
-parsed.innerHTML = "<svg></svg>";
-const SVG_NS = parsed.content.firstChild.namespaceURI;
 // States that need no sign: nothing to look at.
 export const CALM = new Set(["trained", "not_weights", "identical", ""]);
-
-export function svg(tag, props = {}, ...children) {
-  const node = document.createElementNS(SVG_NS, tag);
-  for (const [name, value] of Object.entries(props)) node.setAttribute(name, value);
-  node.append(...children.flat().filter(Boolean));
-  return node;
-}
 
 export class WeightMap {
   constructor(map, payload, glyphs, choose) {

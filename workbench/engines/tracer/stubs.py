@@ -27,7 +27,7 @@ class StubCalled(RuntimeError):
 
 
 def _refuse(name: str) -> Any:
-    raise StubCalled(f"{name} exists only in a GPU build, and this is a stand-in for it")
+    raise StubCalled(f"{name} exists only in a GPU build, and this is a stub for it")
 
 
 class Name:

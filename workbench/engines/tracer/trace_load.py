@@ -92,6 +92,17 @@ def sibling(name: str) -> Any:
     return module
 
 
+def reads_pickles_safely() -> bool:
+    """Whether this Python's torch has the fix of 2.10; workbench/checkpoint/pickles.py says the same."""
+    import torch
+
+    found = re.match(r"(\d+)\.(\d+)(?:\.\d+)?(a|b|rc|\.dev)?", str(torch.__version__))
+    if found is None:
+        return False
+    release = (int(found[1]), int(found[2]))
+    return release > (2, 10) or (release == (2, 10) and not found[3])
+
+
 # --- the checkpoint's files -----------------------------------------------------------------------
 
 
@@ -106,6 +117,14 @@ class Files:
             files = sorted(folder.glob("*.safetensors"))
             files = files or sorted([*folder.glob("*.bin"), *folder.glob("*.pt")])
         self.files = files
+        pickles = [file.name for file in files if file.suffix != ".safetensors"]
+        if pickles and not reads_pickles_safely():
+            import torch
+
+            raise Unsupported(
+                f"{pickles[0]} is a pickle, and this engine's torch is {torch.__version__}: before 2.10 a "
+                "hostile one can corrupt memory and run code (CVE-2026-24747). Convert it to safetensors"
+            )
 
     def keys(self) -> list[str]:
         """Return the names in all files, in their order there."""

@@ -304,7 +304,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         }
 
     def _resized(self) -> dict[str, str]:
-        """Return the keys that were cut or filled up to fit, without a word by the loader."""
+        """Return the keys that were cut or filled up to fit silently by the loader."""
         found = {}
         for key, taken in self._taken.items():
             size = self._size.get(key, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import glob
+import json
 import os
 import re
 import socket
@@ -12,13 +13,12 @@ import time
 from collections.abc import Callable
 from typing import IO, Any
 
-from workbench.evidence.casefile import CaseWriter
+from workbench.evidence.casefile import CaseWriter, SecretError
 from workbench.evidence.redact import Redactor
-from workbench.hang.collector import gpus, logs, proc, pyspy, ras, servers
+from workbench.hang.collector import gpus, known, logs, proc, pyspy, ras, servers
 
 _DEFAULT_PORT = 30000
 _VERSION = re.compile(r"^sglang-(\d[\w.+!-]*)\.dist-info$")
-_HOME = re.compile(rb"/(?:home|Users)/")
 _LISTEN = "0A"
 
 
@@ -37,7 +37,7 @@ class Plan:
     log
         The server's log; by default it is looked for among its open files.
     py_spy
-        The program, if it is not on the PATH.
+        The program, if it is neither next to this Python nor on the PATH.
     read_gpus
         Returns a case's ``gpus.json``, or None and why there is none.
     salt
@@ -63,13 +63,19 @@ class Plan:
 
 @dataclasses.dataclass
 class Collected:
-    """What was collected, in figures."""
+    """What was collected, in figures.
+
+    ``stacks`` counts dumps, ``refused`` those of living processes that failed; ``py_spy`` is the version
+    that was run.
+    """
 
     host: str
     root: int
     snapshots: int = 0
     processes: int = 0
     stacks: int = 0
+    refused: int = 0
+    py_spy: str = ""
     interrupted: bool = False
     notes: list[str] = dataclasses.field(default_factory=list)
 
@@ -82,10 +88,20 @@ def collect(out: IO[bytes], plan: Plan) -> Collected:
     Raises
     ------
     CollectError
-        There is no such server, or nothing can be known of it.
+        There is no such server, nothing can be known of it, or a secret of the server's would be in the
+        case.
     """
     server = servers.choose(plan.pid, proc.everyone())
-    return _Collector(out, plan, server).run()
+    collector = _Collector(out, plan, server)
+    try:
+        return collector.run()
+    except SecretError as error:
+        collector.case.abort()
+        raise servers.CollectError(
+            "the case was not written",
+            f"a secret of the server would be in it, in {error}",
+            "Report this as a fault of the workbench; the server's log can be given by hand meanwhile.",
+        ) from None
 
 
 class _Collector:
@@ -97,6 +113,7 @@ class _Collector:
         self.seen: dict[int, int] = {}  # pid to start time: a pid may be used again
         self.files: list[logs.LogFile] = []
         self.titles: dict[int, list[str]] = {}
+        self.taken: list[tuple[str, pyspy.Taken, bool]] = []
         self.held: list[int] = []  # descriptors of the logs
         self.no_log = ""
         self.version = ""
@@ -104,8 +121,10 @@ class _Collector:
         # in turns all would end late: so the first dump begins when the first process was read.
         self.lock = threading.Lock()
         name = socket.gethostname()
-        self.redact = Redactor(plan.salt or f"{_boot_id()} {name}", (name,))
+        boot = _boot_id()
+        self.redact = Redactor(plan.salt or (f"{boot} {name}" if boot else None), (name,))
         host = self.redact.host(name)
+        self.seen_secrets: set[str] = set()
         self.case = CaseWriter(
             out,
             host,
@@ -121,6 +140,10 @@ class _Collector:
         if self.pyspy.path is None:
             what, remedy = pyspy.ABSENT
             self.note(f"{what}: there are no stacks. {remedy.rstrip('.')}")
+        self.note(self.pyspy.found.warning)
+        self.result.py_spy = self.pyspy.found.version
+        for person in known.people(self.roots):
+            self.redact.user(person)
         try:
             for number in range(1, self.plan.snapshots + 1):
                 if number > 1:
@@ -156,6 +179,7 @@ class _Collector:
             if self.seen.get(pid) != processes[pid].started:
                 self.titles.pop(pid, None)  # a pid that is used again
             self.seen[pid] = processes[pid].started
+        self.learn(pids)
         readings: dict[str, Any] = {}
         reader = threading.Thread(target=self.read, args=(readings,), daemon=True)
         reader.start()
@@ -172,6 +196,7 @@ class _Collector:
             reader.join(2 * gpus.TIMEOUT + ras.TIMEOUT + 1)
         except KeyboardInterrupt as error:
             interrupted = error
+        self.keep_stacks()
         folder = self.case.add_snapshot(number, at, [records[pid] for pid in sorted(records)])
         self.add_readings(folder, readings)
         if not self.files:
@@ -181,6 +206,14 @@ class _Collector:
         self.result.processes = len(records)
         if interrupted is not None:
             raise interrupted
+
+    def learn(self, pids: list[int]) -> None:
+        """Find out which secrets these processes hold before anything is written."""
+        found = {one for pid in pids for one in known.secrets_of(pid)} - self.seen_secrets
+        self.seen_secrets |= found
+        for one in found:
+            self.redact.secret(one)
+        self.case.forbid(filter(known.is_searched, found))
 
     def look_at_all(
         self,
@@ -218,7 +251,7 @@ class _Collector:
             try:
                 held = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
             except OSError as error:
-                self.note(f"the log {file.name} could not be read: {error.strerror}")
+                self.note(f"a log could not be read: {error.strerror}")
                 continue
             self.held.append(held)
             self.files.append(file._replace(path=f"{proc.PROC}/self/fd/{held}"))
@@ -237,6 +270,10 @@ class _Collector:
         if "argv" in record:
             record["argv"] = self.redact.arguments(record["argv"])
             record["cmd"] = " ".join(record["argv"])[:2000] or record["cmd"]
+        elif not proc.is_title([record["cmd"]]):
+            record["cmd"] = " ".join(self.redact.arguments(record["cmd"].split()))
+        if "lock_files" in record:
+            record["lock_files"] = [self.redact.path(path) for path in record["lock_files"]]
         if wanted:
             record["environment"] = self.redact.environment(proc.environment(pid))
         return record
@@ -254,29 +291,41 @@ class _Collector:
         return any("python" in line for line in proc.read(pid, "maps").splitlines()[:400])
 
     def add_stacks(self, number: int, record: dict[str, Any], *, native: bool) -> None:
-        """Dump a process, add what py-spy wrote, and say in the process's record how it went."""
+        """Dump a process, and say in its record how it went."""
         pid = record["pid"]
         taken = self.pyspy.dump(pid, native=native)
         record["native" if native else "py"] = taken.record
         with self.lock:
+            name = f"snapshot-{number}/{'pyspy-native' if native else 'pyspy'}-{pid}.json"
+            self.taken.append((name, taken, record["status"] != "Z"))
+
+    def keep_stacks(self) -> None:
+        """Add the dumps to the case; they are redacted once all were taken, close together in time."""
+        for name, taken, alive in self.taken:
             if taken.record.get("resumed"):
                 self.note(
-                    f"process {pid} stayed stopped when py-spy was killed, and was let run on"
+                    f"process {taken.pid} stayed stopped when py-spy was killed, and was let run on"
                 )
-            if taken.data is not None:
-                name = "pyspy-native" if native else "pyspy"
-                data = self.without_names(taken.data)
-                self.case.add(f"snapshot-{number}/{name}-{pid}.json", data)
-                self.result.stacks += not native
-                self.version = self.version or _version_by_frames(pid, taken.data)
+            for field in ("stderr", "refusal"):
+                if isinstance(taken.record.get(field), str):
+                    taken.record[field] = self.redact.log(taken.record[field])
+            stacks = self.stacks(taken.data) if taken.data is not None else ""
+            if stacks:
+                self.case.add(name, stacks)
+                self.result.stacks += "native" not in name
+                self.version = self.version or _version_by_frames(taken.pid, taken.data or b"")
+            elif taken.data is None and "native" not in name and alive:
+                self.result.refused += 1
+        self.taken.clear()
 
-    def without_names(self, dump: bytes) -> bytes:
-        """Return a dump without names of people in its paths; most have none, and that is seen fast."""
-        if not _HOME.search(dump):
-            return dump
-        return self.redact.text(dump.decode("utf-8", "surrogateescape")).encode(
-            "utf-8", "surrogateescape"
-        )
+    def stacks(self, dump: bytes) -> str:
+        """Return a dump's stacks as py-spy writes them; nothing where it is damaged."""
+        try:
+            threads = json.loads(dump)
+        except (ValueError, RecursionError):
+            self.note("a dump of py-spy's was no JSON, and was left out")
+            return ""
+        return json.dumps(self.redact.dump(threads))
 
     def read(self, readings: dict[str, Any]) -> None:
         """Read the GPUs and ask NCCL, beside the dumps: either may wait for a driver or a peer."""
@@ -289,14 +338,21 @@ class _Collector:
             None,
             "the GPUs were not read: the driver did not answer",
         )
-        self.note(why)
+        self.note(self.redact.line(why))
         if gpu is not None:
+            for one in gpu["gpus"]:
+                one["uuid"] = self.redact.token("value", str(one.get("uuid") or ""))
+                one["name"] = self.redact.line(str(one.get("name") or ""))
             self.case.add_json(f"{folder}/gpus.json", gpu)
         answer, why = readings.get("ras") or (None, "")
-        self.note(why)
+        self.note(self.redact.line(why))
         if answer is not None:
-            name = "ras.json" if ras.is_json(answer) else "ras.txt"
-            self.case.add(f"{folder}/{name}", self.redact.text(answer.decode("utf-8", "replace")))
+            if ras.is_json(answer):
+                self.case.add_json(f"{folder}/ras.json", ras.kept(answer, self.redact.host))
+            else:
+                self.case.add(
+                    f"{folder}/ras.txt", self.redact.log(answer.decode("utf-8", "replace"))
+                )
 
     def finish(self) -> None:
         """Add the log, the port and the version; close the case."""
@@ -305,21 +361,32 @@ class _Collector:
             pids = tuple(pid for file in self.files for pid in file.pids)
             name = os.path.basename(self.plan.log) or "server.log"
             self.files = [logs.LogFile(name, self.plan.log, pids)]
-        for file in self.files:
+        for file in self.named():
             try:
-                self.case.add_log(file.name, file.path, file.pids, self.redact.text)
+                self.case.add_log(file.name, file.path, file.pids, self.redact.log)
             except OSError as error:
                 self.note(f"the log {file.name} could not be read: {error.strerror}")
         if not self.files:
-            self.note(self.no_log)
+            self.note(self.redact.line(self.no_log))
         self.case.manifest.update(
             version=self.version,
             port_open=port_open(self.roots[0], self.argv),
-            notes=self.result.notes,
+            py_spy=self.result.py_spy,
+            notes=[self.redact.text(note) for note in self.result.notes],
         )
         self.case.close()
         for held in self.held:
             os.close(held)
+
+    def named(self) -> list[logs.LogFile]:
+        """Return the logs under names that tell a rank, and no host and nobody."""
+        found: list[logs.LogFile] = []
+        for file in self.files:
+            name = self.redact.path(file.name)
+            if not re.fullmatch(r"[\w.+-]{1,80}", name) or any(one.name == name for one in found):
+                name = f"server-{len(found) + 1}.log" if found else "server.log"
+            found.append(file._replace(name=name))
+        return found
 
     def ask_nccl(self) -> tuple[bytes | None, str]:
         """Ask NCCL, where a rank on this host and in this network uses it."""

@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -16,7 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any, NamedTuple
 
-from workbench.hang.collector import proc, refusals
+from workbench.hang.collector import find_pyspy, proc, refusals
 
 TIMEOUT = 20.0
 # A dump of a thousand deep threads has some 10 MB.
@@ -39,13 +37,15 @@ class PySpy:
     Parameters
     ----------
     path
-        The program; by default it is looked for on the PATH and beside this Python.
+        The program; by default the one next to this Python, else the one on the PATH.
     timeout
         Seconds after which a dump is given up and py-spy is killed.
     """
 
     def __init__(self, path: str | None = None, timeout: float = TIMEOUT) -> None:
-        self.path = path or _find()
+        # A program that was named is taken as it is: it may be a wrapper that knows no --version.
+        self.found = find_pyspy.Found(path) if path else find_pyspy.find()
+        self.path = self.found.path
         self.timeout = timeout
         self.place = refusals.here()
         self._running: set[subprocess.Popen[bytes]] = set()
@@ -163,11 +163,6 @@ class PySpy:
 def _nothing(pid: int, refusal: str, remedy: str) -> Taken:
     record = {"exit": None, "stderr": "", "nonblocking": False}
     return Taken(pid, None, {**record, "refusal": refusal, "remedy": remedy})
-
-
-def _find() -> str | None:
-    beside = os.path.join(os.path.dirname(sys.executable or ""), "py-spy")
-    return shutil.which("py-spy") or (beside if os.access(beside, os.X_OK) else None)
 
 
 def _state(pid: int) -> str:

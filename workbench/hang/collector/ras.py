@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 PORT = 28028
 TIMEOUT = 4.0
 MOST_BYTES = 16 << 20
+_RANK = ("rank", "pid", "cuda_dev", "nvml_dev", "unresponsive", "considered_dead")
+_KEY = re.compile(r"[a-zA-Z_]{1,40}$")
+_WORD = re.compile(r"(?:[0-9a-fx]{1,20}|[\d.+]{1,20}|[A-Z_]{2,40}|[a-z_ ]{2,40}|[\d :.TZ-]{8,32})$")
 
 
 def ask(
@@ -55,6 +59,56 @@ def is_json(answer: bytes) -> bool:
     except (ValueError, RecursionError):
         return False
     return isinstance(found, dict)
+
+
+def kept(answer: bytes, host: Callable[[str], str]) -> dict[str, Any]:
+    """Return what the rules read of RAS's JSON: counts and states, numbers of ranks, hosts by pseudonym."""
+    found = json.loads(answer)
+    return {
+        "nccl_version": _version(found.get("nccl_version")),
+        "timestamp": _version(found.get("timestamp")),
+        "communicators": [
+            {
+                "hash": _version(one.get("hash")),
+                **{
+                    name: _plain(one.get(name))
+                    for name in ("size", "ranks_count", "missing_ranks_count")
+                },
+                **{
+                    name: [_rank(rank, host) for rank in _dicts(one.get(name))]
+                    for name in ("ranks", "missing_ranks")
+                },
+            }
+            for one in _dicts(found.get("communicators"))
+        ],
+    }
+
+
+def _rank(rank: dict[str, Any], host: Callable[[str], str]) -> dict[str, Any]:
+    shown: dict[str, Any] = {name: _plain(rank.get(name)) for name in _RANK}
+    if isinstance(rank.get("host"), str):
+        shown["host"] = host(rank["host"])
+    for name in ("status", "collective_counts"):
+        if isinstance(rank.get(name), dict):
+            shown[name] = {
+                key: _plain(value) for key, value in rank[name].items() if _KEY.match(key)
+            }
+    return {name: value for name, value in shown.items() if value is not None}
+
+
+def _plain(value: Any) -> Any:
+    """Return a number, a truth value or a state's word."""
+    if isinstance(value, str):
+        return value if _WORD.match(value) else None
+    return value if isinstance(value, (bool, int, float)) else None
+
+
+def _version(value: Any) -> str:
+    return value if isinstance(value, str) and _WORD.match(value) else ""
+
+
+def _dicts(value: Any) -> list[dict[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def _say(link: socket.socket, stream: Any, until: float, line: str) -> bytes:

@@ -7,6 +7,7 @@ import re
 from typing import NamedTuple
 
 from workbench.hang.collector import proc
+from workbench.secret_shapes import without_secrets
 
 _PYTHON = re.compile(r"^(python[\d.]*t?|pypy[\d.]*|sglang)$")
 # The words that begin an SGLang launch, after the interpreter and its own options.
@@ -32,6 +33,7 @@ class CollectError(Exception):
     """What could not be collected: what happened, why, what to do next."""
 
     def __init__(self, what: str, why: str = "", next_step: str = "") -> None:
+        what, why, next_step = map(without_secrets, (what, why, next_step))
         super().__init__(what, why, next_step)
         self.what, self.why, self.next_step = what, why, next_step
 

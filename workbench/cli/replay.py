@@ -1,0 +1,61 @@
+"""``workbench replay``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from workbench.cli.exits import ExitCode
+from workbench.cli.finish import finish, output
+from workbench.cli.options import Force, Html, Json, Markdown
+
+
+def replay(
+    target: Annotated[
+        str,
+        typer.Option(help="The target's checkpoint, or a folder of evidence with hidden states."),
+    ],
+    draft: Annotated[str, typer.Option(help="The draft's checkpoint.")],
+    prompts: Annotated[
+        str | None,
+        typer.Option(help="Prompts to answer greedily: .jsonl (text or input_ids), or .txt."),
+    ] = None,
+    evidence: Annotated[
+        str | None,
+        typer.Option(help="What an engine did: a recorded run, hidden states, metrics, a log."),
+    ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            help='As this version loads and drives the draft ("sglang==0.5.11"), or "trainer". '
+            "By default: as the evidence was launched, else as the trainer means it."
+        ),
+    ] = None,
+    steps: Annotated[int, typer.Option(help="Drafts in a row; with evidence, its own count.")] = 3,
+    topk: Annotated[int, typer.Option(help="Width of the tree.")] = 1,
+    draft_tokens: Annotated[
+        int | None, typer.Option(help="Nodes of the tree, including the root.")
+    ] = None,
+    expected: Annotated[
+        str | None,
+        typer.Option(help="What it should reach: a number, the trainer's metrics, a healthy run."),
+    ] = None,
+    requests: Annotated[int | None, typer.Option(help="Only the first so many.")] = None,
+    ablate: Annotated[
+        bool, typer.Option("--ablate", help="Change one thing at a time, and name the cause.")
+    ] = False,
+    html: Html = None,
+    force: Force = False,
+    json: Json = False,
+    markdown: Markdown = False,
+) -> ExitCode:
+    """Draft and verify again, round by round: what is accepted, and why the rest is rejected."""
+    from workbench.speculation.replaying import replay as run
+
+    page = output(html, "page", target, draft, prompts, evidence, expected, force=force)
+    found = run(
+        target, draft, prompts, evidence=evidence, steps=steps, topk=topk, draft_tokens=draft_tokens,
+        engine=engine, expected=expected, requests=requests,
+    )  # fmt: skip
+    return finish(found.ablate() if ablate else found, json=json, markdown=markdown, html=page)

@@ -1,0 +1,149 @@
+"""Results as strict JSON and back: types and enumerations are checked by msgspec, not believed."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from workbench.core.finding import Finding
+from workbench.core.verdict import Verdict, unrecorded
+from workbench.errors import WorkbenchError
+
+if TYPE_CHECKING:
+    from workbench.core.result import Result
+
+_Struct = TypeVar("_Struct", bound="Saved")
+
+
+class Saved(msgspec.Struct, frozen=True, kw_only=True):
+    """What every saved result holds; the struct of a kind of result adds its own fields.
+
+    ``ok`` and ``summary`` repeat what follows from ``verdict``, for scripts that read the file; version 0.1
+    wrote them alone.
+    """
+
+    schema: str
+    ok: bool | None
+    summary: str
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+    verdict: Verdict | None = None
+
+
+def fields_of(result: Result) -> dict[str, Any]:
+    """Return the fields that `Saved` itself declares, for a result that is being written."""
+    return {
+        "schema": result.schema,
+        "ok": result.ok,
+        "summary": result.summary,
+        "findings": result.findings,
+        "notes": getattr(result, "notes", ()),
+        "verdict": result.verdict,
+    }
+
+
+def to_dict(saved: Saved) -> dict[str, Any]:
+    """Return a struct as plain dictionaries and lists, without NaN."""
+    plain: dict[str, Any]
+    try:  # twice as fast as a walk in Python; NaN becomes null
+        plain = msgspec.json.decode(msgspec.json.encode(saved, enc_hook=_array))
+    except UnicodeEncodeError:  # half a surrogate pair, from a file name
+        plain = strict(msgspec.to_builtins(saved, enc_hook=_array))
+    return plain
+
+
+def to_json(saved: Saved) -> str:
+    """Return a struct as strict JSON text on one line."""
+    try:
+        return msgspec.json.encode(saved, enc_hook=_array).decode()
+    except UnicodeEncodeError:
+        return json.dumps(to_dict(saved), allow_nan=False)
+
+
+def _array(value: Any) -> Any:
+    """Return numpy's arrays and numbers as Python's."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise NotImplementedError(f"{type(value).__name__} is not written")
+
+
+def read(kind: type[_Struct], data: Any) -> _Struct:
+    """Return plain data as a struct, each field of the type that it is declared with.
+
+    Raises
+    ------
+    ValueError
+        A field is missing, of another type, or not one of the words that it may be; the message says where.
+    """
+    return msgspec.convert(data, kind)
+
+
+def verdict_of(saved: Saved, what: str) -> Verdict:
+    """Return the verdict of a saved result; of one by version 0.1, what it said and nothing more."""
+    if saved.verdict is not None:
+        if saved.verdict.sentence != saved.summary:
+            raise ValueError("the summary is not the verdict's sentence")
+        return saved.verdict
+    return Verdict(
+        state={True: "ok", False: "wrong", None: "open"}[saved.ok],
+        sentence=saved.summary,
+        confidence="certain" if saved.ok is False else "unknown",
+        coverage=unrecorded(saved.ok, what),
+    )
+
+
+def strict(value: Any) -> Any:
+    """Return `value` with NaN and infinities as None, at any depth."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {str(key): strict(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [strict(item) for item in value]
+    return value
+
+
+def load(path: str | os.PathLike[str]) -> Result:
+    """Read a result that was written by `Result.save`.
+
+    The file is not believed: types, enumerations, and the agreement of its verdict with what it lists are
+    checked. The rules are not run again, and nothing that it names is opened or asked.
+
+    Raises
+    ------
+    WorkbenchError
+        The file is missing, is not JSON, or holds no result this version can read.
+    """
+    from workbench.core.render import KINDS, kind_of
+
+    what = f"{path} is not a saved workbench result"
+    hint = "Give a file written by result.save(path)."
+    try:
+        data = json.loads(Path(path).read_bytes())
+    except TypeError as error:
+        raise WorkbenchError(what, why=str(error), next_step=hint) from None
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise WorkbenchError(f"cannot read {path}", why=why, next_step=hint) from None
+    except (ValueError, RecursionError) as error:
+        raise WorkbenchError(what, why=f"not JSON: {error}", next_step=hint) from None
+    schema = data.get("schema") if isinstance(data, dict) else None
+    kind = kind_of(schema)
+    if kind is None:
+        known = ", ".join(sorted(KINDS))
+        why = f"its schema is {schema!r}, known here: {known}"
+        raise WorkbenchError(what, why=why, next_step=hint)
+    try:
+        result = kind.from_dict(data)
+        # A file from somebody else may hold anything: what cannot be shown fails here, not later.
+        result.to_text(80)
+        result.payload()
+    except Exception as error:
+        why = f"{schema}, and a field of it is wrong: {error}"
+        raise WorkbenchError(what, why=why, next_step=hint) from None
+    return result
