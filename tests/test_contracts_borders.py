@@ -505,3 +505,22 @@ def test_the_last_release_before_a_norm_is_that_and_not_the_next() -> None:
     flagged = normed("input_norm.weight", norm_before_fc=True)
     for version, accused in (("0.17.1", True), ("0.17.2", False), ("0.18.1", False)):
         assert ("norm-not-applied" in run(flagged, f"vllm=={version}", VLLM)) is accused
+
+
+def test_the_evidence_counts_what_lies_beyond() -> None:
+    ids = np.arange(D) + 2
+    ids[0] = 0  # the sums end at 256, which is the first beyond
+    said = " ".join(run(draft(d2t=ids))["d2t-absolute"].evidence_for)
+    assert "reaches 256 > vocab 256, 1 ids beyond it" in said
+    proper = " ".join(run(draft(d2t=KEPT // 2, t2d=KEPT // 2))["d2t-absolute"].evidence_for)
+    assert "beyond" not in proper
+
+
+def test_the_same_ids_in_another_order_are_told_from_others() -> None:
+    swapped, other = OFFSETS.copy(), OFFSETS.copy()
+    swapped[[3, 4]] = [OFFSETS[4] + 1, OFFSETS[3] - 1]
+    other[3] += 1
+    assert "another order" in run(draft(d2t=swapped, t2d=KEPT))["d2t-against-t2d"].detail
+    assert "another order" not in run(draft(d2t=other, t2d=KEPT))["d2t-against-t2d"].detail
+    fewer = run(draft(d2t=OFFSETS[:-1], t2d=KEPT))["d2t-against-t2d"]
+    assert "another order" not in fewer.detail

@@ -648,3 +648,19 @@ def test_nobody_is_not_frozen() -> None:
     assert RankGroup((), 0, True, snapshots=2).complete
     assert not RankGroup((), 1, True, snapshots=2).complete
     assert not RankGroup((), 0, True, unnamed=1).complete
+
+
+@pytest.mark.parametrize(
+    ("stack", "name", "aside"),
+    [
+        ("Queue.get _worker@/usr/lib/python3.12/concurrent/futures/thread.py", "Thread-3", True),
+        ("Queue.get _worker@/home/me/pool.py", "Thread-3", False),
+        ("Queue.get job@/usr/lib/python3.12/concurrent/futures/thread.py", "Thread-3", False),
+        ("barrier _worker@/usr/lib/python3.12/concurrent/futures/thread.py", "Thread-3", False),
+        ("Queue.get job@/home/me/pool.py", "QueueFeederThread", True),
+        ("Queue.get job@/home/me/pool.py", "watchdog", True),
+        ("Queue.get job@/home/me/pool.py", "MainThread", False),
+    ],
+)
+def test_which_threads_are_bystanders(stack: str, name: str, aside: bool) -> None:
+    assert bool(waits.folded(thread(stack, name))) is aside

@@ -148,6 +148,17 @@ def test_what_a_finding_does_to_the_verdict(
     assert judge(raises, (one,), unsure="a development build") is None
 
 
+def test_contracts_of_engines_are_none_of_a_state_dict(tmp_path: Path) -> None:
+    def absolute(tensors: Any, torch: Any) -> None:
+        tensors["d2t"] += torch.arange(len(tensors["d2t"]))
+
+    made = changed(tmp_path, absolute)
+    checkpoint = workbench.open_checkpoint(made)
+    alike = diff(made, {name: checkpoint.tensor(name) for name in checkpoint.names})  # type: ignore[arg-type]
+    assert (alike.ok, alike.findings) == (True, ())
+    assert diff(made).ok is False
+
+
 # -- keys and parameters ----------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -170,6 +171,21 @@ def test_versions_and_gpus_that_one_record_lacks_are_no_difference() -> None:
     assert sets(launch("a", version="0.5.14"), launch("b", version=""))[0] == []
     one, two = launch("a", environment={"NCCL_DEBUG": "INFO"}), launch("b")
     assert sets(one, two) == (["NCCL_DEBUG"], [], [])
+
+
+def test_a_launch_of_which_only_the_log_is_known_leaves_things_open() -> None:
+    typed = launch("a", "--schedule-policy lpm", "hung", environment={"NCCL_DEBUG": "INFO"})
+    logged = launch(
+        "b", "", "served", resolved={"schedule-policy": "fcfs", "tp-size": "8", "model-path": "m"}
+    )
+    logged = dataclasses.replace(logged, command=())
+    found = differences(typed, logged)
+    # What one names and the other's log has is a change; what one leaves to its engine is not known.
+    assert "schedule-policy" in {c.name for c in found.changed}
+    assert "NCCL_DEBUG" in {c.name for c in found.unsure}
+    assert "tp-size" not in {c.name for c in (*found.changed, *found.unsure)}
+    assert found.unsure
+    assert "consistent" not in {c.removeprefix("launches.") for c in codes(ledger(typed, logged))}
 
 
 def test_one_change_is_no_warning_and_two_are() -> None:

@@ -68,6 +68,8 @@ REPLAYS: list[tuple[ReplayEvidence, bool | None]] = [
     (seen(2.5), True),
     (seen(2.426), True),
     (seen(2.424), None),
+    (seen(97.0, expected=Expected(100.0)), None),
+    (seen(97.1, expected=Expected(100.0)), True),
     # Or less than 5 %, and that may be chance: 0.1 of a draft is 1.645 standard errors of 30 lines.
     (seen(2.4, 0.34), True),
     (seen(2.4, 0.32), None),

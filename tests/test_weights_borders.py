@@ -232,6 +232,24 @@ def test_a_row_at_the_mean_makes_no_nonsense() -> None:
         assert all(np.isfinite(dataclasses.astuple(spectrum(matrix))))
 
 
+@pytest.mark.filterwarnings("error")
+def test_one_value_beside_a_constant_makes_no_nonsense() -> None:
+    values = np.ones((64, 64), np.float32)
+    values[3, 5] = 1e6
+    assert all(np.isfinite(dataclasses.astuple(spectrum(values))))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_rows_of_zeros_are_left_out_and_so_are_columns(axis: int) -> None:
+    values = normal((64, 64), 1.0, np.random.default_rng(2))
+    holed = np.concatenate([values, np.zeros_like(values)], axis=axis)
+    plain, seen = spectrum(values), spectrum(holed)
+    assert (seen.filled, plain.filled) == (64.0, 64.0)
+    assert (seen.empty_rows, seen.empty_columns) == ((64, 0) if axis == 0 else (0, 64))
+    assert seen.edge == pytest.approx(plain.edge, abs=1e-3)
+    assert seen.gram == pytest.approx(plain.gram, abs=1e-3)
+
+
 # -- laws ---------------------------------------------------------------------------------------
 
 
@@ -594,6 +612,12 @@ def test_equal_values_under_two_names_are_a_note() -> None:
     verdict, findings = conclude(Changes([change("changed", 0.5)]), (("a.weight", "b.weight"),))
     assert verdict.ok is True
     assert [(f.code, f.severity) for f in findings] == [("weights.same_values", "note")]
+
+
+def test_what_moved_little_is_held_against_what_is_usual() -> None:
+    rows = [change("changed", by, name=f"{by}.weight") for by in (0.0005, 0.2, 0.4)]
+    _, (found,) = conclude(Changes(rows), ())
+    assert "the median is 0.2" in found.title
 
 
 def test_errors_of_a_comparison_change_the_output() -> None:
