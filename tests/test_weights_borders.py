@@ -480,9 +480,9 @@ SCANS: dict[str, tuple[Callable[[], WeightScan], bool | None, dict[str, str]]] =
     "another matrix that is NaN": (
         lambda: scan(GOOD, judged("layers.1.q_proj.weight", (64, 64), "invalid", nan=4096)),
         False, {"invalid": "error certain"}),
-    "memory that nobody wrote": (
+    "memory that was never written": (
         lambda: scan(GOOD, (MORE[0], MEMORY)), False, {"memory": "error likely"}),
-    "a vector of memory that nobody wrote": (
+    "a vector of memory that was never written": (
         lambda: scan(GOOD, (pair("layers.1.bias", (64,))[0], MEMORY)), False, {"memory": "error likely"}),
     "no matrix at all": (lambda: scan(pair("norm.weight", (64,))), None, {}),
     "interrupted": (

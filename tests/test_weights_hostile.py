@@ -97,10 +97,12 @@ def test_a_device_is_not_replaced(tmp_path: Path) -> None:
 
 def test_a_link_stays_one(tmp_path: Path) -> None:
     scan = scan_weights(layers(tmp_path / "ckpt", 1))
-    (tmp_path / "real.json").write_text("")
+    scan.save(tmp_path / "real.json")
+    before = (tmp_path / "real.json").stat().st_ino
     (tmp_path / "link.json").symlink_to("real.json")
     scan.save(tmp_path / "link.json")
     assert (tmp_path / "link.json").is_symlink()
+    assert (tmp_path / "real.json").stat().st_ino != before
     assert (tmp_path / "real.json").read_text() == (tmp_path / "link.json").read_text() != ""
 
 

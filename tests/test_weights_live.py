@@ -141,7 +141,7 @@ def test_the_engine_holds_what_the_file_says(checkpoint: Path) -> None:
         result = scan_of(checkpoint).compare(address)
     assert result.ok is True
     assert len(result.names("identical")) == len(weights())
-    assert "never the draft's" in notes(result)
+    assert "never returns the draft's weights" in notes(result)
 
 
 def test_a_parameter_that_was_never_loaded_stands_out(checkpoint: Path) -> None:
@@ -189,7 +189,7 @@ def test_one_rank_of_two_is_laid_beside_its_own_rows(checkpoint: Path) -> None:
     assert row.state == "identical"
     assert row.compared == 16 * 64
     assert "only rank 0 of 2" in notes(result)
-    assert "seen in part" in notes(result)
+    assert "read in part" in notes(result)
 
 
 def test_a_cut_that_is_not_understood_is_not_compared(checkpoint: Path) -> None:
@@ -244,7 +244,7 @@ def test_exact_names_need_no_checkpoint_and_what_has_none_is_told() -> None:
         result = scan_weights(address, names=["lm_head.weight", "midlayer.x.weight"])
         with pytest.raises(WorkbenchError, match="names of the server's parameters are not known"):
             scan_weights(address)
-        with pytest.raises(WorkbenchError, match="gave no weight"):
+        with pytest.raises(WorkbenchError, match="returned no weights"):
             scan_weights(address, names=["nothing"])
     assert result.tensors.names == ("lm_head.weight",)
     assert "weights.not_seen" in {finding.code for finding in result.findings}
@@ -262,8 +262,8 @@ def test_what_is_large_is_read_in_part_or_not_asked_for(
         part = scan_weights(address, names=["lm_head.weight"])
         whole = scan_weights(address)
     assert part.tensors[0].shape == (10, 64)
-    assert "seen in part" in notes(part)
-    assert "not asked for" in notes(whole)
+    assert "read in part" in notes(part)
+    assert "not requested" in notes(whole)
     assert ("model.layers.0.mlp.gate_up_proj.weight", 321) not in engine.asked
     assert max(rows for name, rows in engine.asked if name == "lm_head.weight") < 200
 
@@ -289,22 +289,22 @@ def answering(text: bytes, status: int = 200) -> Answer:
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (answering(b"<html>"), "is no JSON"),
-        (answering(b'{"a": 1}'), "is no tensor"),
-        (answering(b'[["a"]]'), "is no tensor"),
-        (answering(b"[[1, 2], [3]]"), "is no tensor"),
-        (answering(b"[" * 100_000), "no JSON|no tensor"),
-        (answering(b"[[1e999]]"), "no JSON|no tensor|gave no weight"),
-        (answering(b"null"), "gave no weight"),
-        (answering(b"[]"), "gave no weight"),
-        (answering(b"x", 404), "no such endpoint"),
+        (answering(b"<html>"), "is not JSON"),
+        (answering(b'{"a": 1}'), "is not a tensor"),
+        (answering(b'[["a"]]'), "is not a tensor"),
+        (answering(b"[[1, 2], [3]]"), "is not a tensor"),
+        (answering(b"[" * 100_000), "not JSON|not a tensor"),
+        (answering(b"[[1e999]]"), "not JSON|not a tensor|returned no weights"),
+        (answering(b"null"), "returned no weights"),
+        (answering(b"[]"), "returned no weights"),
+        (answering(b"x", 404), "not have this endpoint"),
         (answering(b"x", 401), "API key"),
         (answering(b"x", 500), "status 500"),
         (answering(b"http://127.0.0.1:1/", 302), "redirects"),
-        (lambda path, body: (200, b"hello"), "no SGLang server"),
-        (lambda path, body: (200, b"[1]"), "no SGLang server"),
+        (lambda path, body: (200, b"hello"), "not an SGLang server"),
+        (lambda path, body: (200, b"[1]"), "not an SGLang server"),
         (lambda path, body: (200, b"{}"), "no model_path"),
-        (lambda path, body: (404, b""), "no such endpoint"),
+        (lambda path, body: (404, b""), "not have this endpoint"),
     ],
 )
 def test_wrong_answers_are_told_apart(answer: Answer, why: str) -> None:

@@ -242,10 +242,10 @@ def test_pictures_that_cannot_be_drawn_say_why() -> None:
     for call, why in (
         (lambda: target().plot("shape"), "not a picture of 'shape'"),  # type: ignore[arg-type]
         (lambda: target().plot_tensor("nothing"), "no tensor 'nothing'"),
-        (lambda: WeightScan.build("x", []).plot(), "nothing to draw"),
+        (lambda: WeightScan.build("x", []).plot(), "nothing to plot"),
         (
             lambda: WeightScan.build("x", [pair("a", (4, 4), bins=None)]).plot_tensor("a"),
-            "no histogram",
+            "not a histogram",
         ),
     ):
         with pytest.raises(WorkbenchError, match=why):

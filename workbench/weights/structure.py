@@ -167,7 +167,7 @@ def power(seen: Spectrum, measure: Measure, orthogonal: bool) -> tuple[float | N
             f"a change of less than about {100 * size:.2g} % of the weight's norm would not be seen",
         )
     text = (
-        f"a change along one direction of less than {100 * size:.2g} % of the weight's norm could not be "
+        f"a change along one direction of less than {100 * size:.2g} % of the weight's norm would not be "
         "seen, nor a larger one that is spread over many directions"
     )
     total = measure.count // max(measure.shape[0], 1)
