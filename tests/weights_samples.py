@@ -69,7 +69,7 @@ def pair(name: str, shape: tuple[int, ...], kind: str = "trained", **more: Any) 
             "normal",
             0.02,
             power=power,
-            power_text="a change of less than 2 % of the weight's norm could not be seen",
+            power_text="a change of less than 2 % of the weight's norm would not be seen",
             stage=2,
         ),
         "ones": Judgement(

@@ -13,6 +13,7 @@ import pytest
 from tests.hang_live.conftest import Job, start, state
 from workbench.errors import WorkbenchError
 from workbench.hang.attach import attach, collect
+from workbench.hang.collector import find_pyspy
 from workbench.hang.diagnose import diagnose
 from workbench.hang.read_scene import read_scene
 
@@ -112,7 +113,7 @@ def test_without_pyspy_the_log_and_proc_still_give_phase_and_experiment(
         "#!/bin/sh\necho 'Permission Denied: Try running again with elevated permissions' >&2\nexit 1\n"
     )
     refused.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(find_pyspy, "candidates", lambda: [str(refused)])
     root = job("sleep", 4, 2)
     found = attach(root, interval=1.5)
     assert found.phase == "graph_decode"

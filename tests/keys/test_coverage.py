@@ -23,14 +23,14 @@ def _in_the_repository(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(root)
 
 
-def healthy() -> Question:
-    """Return the question about a draft that loads, as `diff_keys` asks it."""
+def healthy(launch: str | None = "") -> Question:
+    """Return the question about a draft that loads, as `diff_keys` asks it; its launch was understood."""
     checkpoint = workbench.open_checkpoint(DRAFT)
     engine = registry.parse("sglang==0.5.14")
     ((version, profile),) = registry.select(engine, checkpoint.config).profiles
     outcome = simulate(profile, profile.build(checkpoint.config), checkpoint.table, version)
     kept = contracts.check_each(checkpoint, outcome)
-    return Question(checkpoint.table, outcome, kept, draft=True)
+    return Question(checkpoint.table, outcome, kept, launch=launch, draft=True)
 
 
 def test_a_draft_that_loads_is_an_all_clear() -> None:
@@ -137,3 +137,35 @@ def test_the_outcome_is_not_believed_beyond_what_it_lists() -> None:
         "sglang", "0.5.14", "LlamaForCausalLMEagle3", "profile_verified", "loads", (), ()
     )
     assert covered(dataclasses.replace(question, outcome=empty)).ok is None
+
+
+NOT_UNDERSTOOD = {
+    "": "empty",
+    "rm -rf '": "split",
+    "bash launch.sh": "not a launch of SGLang",
+    "python -m sglang.launch_server --config x.yaml": "--config",
+    "python -m sglang.launch_server --speculative-algoritm EAGLE3": "--speculative-algoritm",
+    "python -m sglang.launch_server --speculative-algorithm EAGLE4": "EAGLE4",
+    'vllm serve t --speculative-config \'{"method":"eagle"}\'': "vLLM",
+    "SPEC=--speculative-algorithm; python -m sglang.launch_server $SPEC EAGLE": "variables",
+    "python -m sglang.launch_server --model-path t": "no speculative algorithm",
+}
+
+
+@pytest.mark.parametrize("launch", NOT_UNDERSTOOD)
+def test_a_launch_that_was_not_understood_is_no_all_clear(launch: str) -> None:
+    found = workbench.diff_keys(DRAFT, "sglang==0.5.14", launch=launch)
+    assert found.ok is not True
+    assert NOT_UNDERSTOOD[launch] in found.verdict.missing[0]
+
+
+@pytest.mark.parametrize(
+    "launch",
+    [
+        "--speculative-algorithm EAGLE3",
+        "python -m sglang.launch_server --model-path t --speculative-algo EAGLE3 --tp 8",
+        "sglang serve --speculative-algorithm=EAGLE3",
+    ],
+)
+def test_a_launch_that_was_understood_is_checked(launch: str) -> None:
+    assert workbench.diff_keys(DRAFT, "sglang==0.5.14", launch=launch).ok is True

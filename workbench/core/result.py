@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from workbench.views.parts import Document
 
 
+# The attributes of results that name what was examined.
+_PLACES = ("checkpoint", "model", "source", "before", "after", "target", "draft", "evidence")
+
+
 class Result(ABC):
     """Base of `KeyDiff` and of every other result.
 
@@ -104,6 +108,14 @@ class Result(ABC):
             raise ValueError(f"ok is {saved.ok}, but {contradiction}")
         return result
 
+    def examined(self, force: bool) -> tuple[str, ...]:
+        """Return the places that the result is about: with `force`, nothing may be written into them.
+
+        Without it no foreign file is replaced, whatever its place.
+        """
+        places = (getattr(self, name, "") for name in _PLACES) if force else ()
+        return tuple(place for place in places if isinstance(place, str) and place)
+
     def document(self) -> Document:
         """Return the parts that every form of the result is made of."""
         from workbench.core.render import document
@@ -152,20 +164,20 @@ class Result(ABC):
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
         """Write the result as JSON, whole or not at all; `workbench.load` reads it back.
 
-        With `force` a file that the workbench did not write may be replaced.
+        With `force` a file that the workbench did not write may be replaced, but nothing that was examined.
         """
-        with writing(path, "result", force=force) as out:
+        with writing(path, "result", examined=self.examined(force), force=force) as out:
             out.write(self.to_json().encode())
         return Path(path)
 
     def to_html(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
         """Write one HTML file that holds everything and opens with the network off.
 
-        With `force` a file that the workbench did not write may be replaced.
+        With `force` a file that the workbench did not write may be replaced, but nothing that was examined.
         """
         from workbench.core.render import page
 
-        with writing(path, "page", force=force) as out:
+        with writing(path, "page", examined=self.examined(force), force=force) as out:
             out.write(page(self).encode())
         return Path(path)
 

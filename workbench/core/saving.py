@@ -88,13 +88,23 @@ def verdict_of(saved: Saved, what: str) -> Verdict:
     if saved.verdict is not None:
         if saved.verdict.sentence != saved.summary:
             raise ValueError("the summary is not the verdict's sentence")
+        if saved.ok is not None and saved.verdict.state == "cannot_tell":
+            raise ValueError(f"ok is {saved.ok}, but the state is cannot_tell")
+        _check_words(saved)
         return saved.verdict
+    _check_words(saved)
     return Verdict(
         state={True: "ok", False: "wrong", None: "open"}[saved.ok],
         sentence=saved.summary,
         confidence="certain" if saved.ok is False else "unknown",
         coverage=unrecorded(saved.ok, what),
     )
+
+
+def _check_words(saved: Saved) -> None:
+    """Refuse an answer whose sentence says that there is none."""
+    if saved.ok is not None and saved.summary.lower().startswith("cannot tell"):
+        raise ValueError(f"ok is {saved.ok}, but the summary says that it cannot be told")
 
 
 def strict(value: Any) -> Any:

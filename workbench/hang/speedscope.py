@@ -43,7 +43,7 @@ def speedscope(diagnosis: HangDiagnosis) -> dict[str, Any]:
 
 def write(diagnosis: HangDiagnosis, path: str | os.PathLike[str], *, force: bool = False) -> Path:
     """Write the merged stacks as a speedscope file; it appears whole or not at all."""
-    with writing(path, "stacks", force=force) as out:
+    with writing(path, "stacks", examined=diagnosis.examined(force), force=force) as out:
         out.write(json.dumps(speedscope(diagnosis), allow_nan=False).encode())
     return Path(path)
 

@@ -32,6 +32,7 @@ CONTRACTS = {
     "norms": "norms and flags",
     "auxiliary_layers": "auxiliary layers",
 }
+LAUNCH = "the launch line"
 LOADER = "the loader runs to its end"
 _BAD_KEYS = ("dropped", "mismatched")
 _BAD_PARAMETERS = ("missing", "partial", "mismatched")
@@ -51,8 +52,10 @@ class Question:
         Why the release is not known well enough to be sure, "" where it is.
     uncovered
         What the profile does not describe, "" where it describes all.
-    target, launch
-        Whether they were given.
+    target
+        Whether it was given.
+    launch
+        What of a given launch line was not understood, "" where all was; None where none was given.
     draft
         Whether the checkpoint is an EAGLE-3 draft: only then its target and its launch matter.
     """
@@ -63,7 +66,7 @@ class Question:
     unsure: str = ""
     uncovered: str = ""
     target: bool = False
-    launch: bool = False
+    launch: str | None = None
     draft: bool = False
 
     @property
@@ -97,7 +100,9 @@ def items(question: Question) -> Iterator[Item]:
     if question.draft and not question.target:
         how = "the target was not given (target=)"
         yield Item("comparison", "sizes and vocabulary of the target", "open", how, essential=False)
-    if question.draft and not question.launch:
+    if question.launch is not None:
+        yield Item("argument", LAUNCH)
+    elif question.draft:
         how = "the launch line was not given (launch=)"
         yield Item("argument", "arguments of the launch", "open", how, essential=False)
 
@@ -184,10 +189,17 @@ def contracts(question: Question) -> Iterator[Settled]:
             yield Settled("contract", name, _sure(question, "ok"), "kept")
 
 
+def launch_line(question: Question) -> Iterator[Settled]:
+    """Settle whether a launch line that was given was understood."""
+    if question.launch is not None:
+        state: State = "open" if question.launch else "ok"
+        yield Settled("argument", LAUNCH, state, question.launch or "understood")
+
+
 def _sure(question: Question, state: State) -> State:
     """Return a state that holds only where the release and the config are known."""
     return state if question.known else "open"
 
 
 Check = Callable[[Question], Iterator[Settled]]
-CHECKS: tuple[Check, ...] = (release, config, ends, keys, parameters, contracts)
+CHECKS: tuple[Check, ...] = (release, config, ends, keys, parameters, contracts, launch_line)

@@ -21,6 +21,7 @@ from workbench.engines.profile import Model, NotCovered, Profile, Refused
 from workbench.engines.simulate import Resolve, Tensors, simulate
 from workbench.errors import WorkbenchError
 from workbench.keys import coverage, verdict
+from workbench.keys.launch_line import doubt
 from workbench.keys.records import KeyDiff, Rename, VersionAnswer
 from workbench.keys.rename import propose
 
@@ -304,6 +305,8 @@ def _result(
     kept = _contracts(checkpoint, outcome, target, launch, answer.uncovered)
     findings = _findings(checkpoint, outcome, renames, kept, answer.uncovered)
     unsure = "" if certain else why or "this release is not known"
+    draft = any(name in kept for name in ("vocabulary", "auxiliary_layers"))
+    version = outcome.version
     question = coverage.Question(
         table=checkpoint.table,
         outcome=outcome,
@@ -311,10 +314,11 @@ def _result(
         unsure=unsure,
         uncovered=answer.uncovered,
         target=target is not None,
-        launch=launch is not None,
-        draft=any(name in kept for name in ("vocabulary", "auxiliary_layers")),
+        launch=None if launch is None else doubt(launch, outcome.engine, version, draft),
+        draft=draft,
     )
-    sentence = verdict.summary_line(outcome, findings, unsure, answer.uncovered)
+    open_launch = f"of the launch line {question.launch}" if question.launch else ""
+    sentence = verdict.summary_line(outcome, findings, unsure or open_launch, answer.uncovered)
     return KeyDiff(
         checkpoint=str(checkpoint.source),
         model=model,

@@ -226,6 +226,17 @@ class KeyDiff(Result):
                 return f"{len(getattr(self, name))} are {name.partition('_')[0]}"
         if self.outcome != "loads":
             return f"the outcome is {self.outcome}"
+        for answer in self.versions:
+            if answer.ok is not True:
+                return f"it is not true in {answer.span or answer.version}"
+        counted = {item.kind: 0 for item in self.verdict.coverage.items}
+        for item in self.verdict.coverage.items:
+            counted[item.kind] += item.count
+        keys = sum(map(len, self.keys))
+        if "key" in counted and counted["key"] != keys:
+            return f"the coverage has {counted['key']} of {keys} keys"
+        if "result" not in counted and "key" not in counted and keys:
+            return f"the coverage has none of {keys} keys"
         broken = [f for f in self.findings if f.changes_output and f.severity != "note"]
         return f"a finding changes the output: {broken[0].title}" if broken else ""
 

@@ -47,6 +47,8 @@ def items(seen: Seen) -> Iterator[Item]:
     if not seen.matters.any():
         yield Item("matrix", NONE, "open", "none of the tensors that were read can be judged")
     yield Item("rows of zeros", FILLED)
+    how = "not compared with the config; `workbench diff` does that"
+    yield Item("parameter", "parameters that the model needs", "open", how, essential=False)
     if seen.sampled:
         how = "the sample left them out"
         yield Item("value", "values that were not read", "open", how, essential=False)

@@ -193,6 +193,13 @@ class WeightScan(Result):
             return ""
         if self.interrupted:
             return "the scan was interrupted"
+        if not self.seen.matters.any():
+            return "it has no matrix of weights"
+        items = self.verdict.coverage.items
+        judged = sum(item.count for item in items if item.kind == "matrix" and item.essential)
+        recorded = any(item.kind != "result" for item in items if item.essential)
+        if recorded and judged != int(self.seen.matters.sum()):
+            return f"the coverage has {judged} of {int(self.seen.matters.sum())} matrices"
         for verdict in ("invalid", "at_init", "constant", "undecided"):
             at = self.seen.having(verdict)
             if len(at):

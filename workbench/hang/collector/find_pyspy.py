@@ -45,14 +45,24 @@ def find() -> Found:
 def candidates() -> list[str]:
     """Return the programs named py-spy: next to this Python, where pip puts it, then on the PATH."""
     folders = [
-        sysconfig.get_path("scripts") or "",
+        _scripts(),
         os.path.dirname(sys.executable or ""),
-        sysconfig.get_path("scripts", f"{os.name}_user") or "",  # pip install --user
+        _scripts(f"{os.name}_user"),  # pip install --user
     ]
     named = [os.path.join(folder, "py-spy") for folder in folders if folder]
     paths = [path for path in named if os.path.isfile(path) and os.access(path, os.X_OK)]
     on_path = shutil.which("py-spy")
     return list(dict.fromkeys(paths + ([on_path] if on_path else [])))
+
+
+def _scripts(scheme: str | None = None) -> str:
+    """Return the folder in which pip puts programs, "" where this user cannot read what names it."""
+    try:
+        return (
+            sysconfig.get_path("scripts", scheme) if scheme else sysconfig.get_path("scripts")
+        ) or ""
+    except (ImportError, KeyError, OSError):
+        return ""
 
 
 def examine(path: str) -> Found:
