@@ -15,6 +15,8 @@ import workbench
 from workbench import cli
 from workbench.cli import program
 
+from ..conftest import ROOT
+
 SPECULATORS = "data/drafts/speculators"
 SPECFORGE = "data/drafts/specforge"
 
@@ -247,3 +249,19 @@ def test_html_is_written_next_to_the_text(root: Path, tmp_path: Path) -> None:
     done = run(root, "diff", SPECFORGE, "sglang==0.5.14", "--html", str(page))
     assert done.returncode == 0
     assert "<html" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    "arguments", [["diff", "/nonexistent", "sglang==0.5.11"], ["frobnicate"], []], ids=str
+)
+def test_a_full_standard_error_is_not_an_accusation(arguments: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "workbench.cli", *arguments],
+            stdout=subprocess.DEVNULL,
+            stderr=full,
+            cwd=ROOT,
+            check=False,
+            timeout=120,
+        )
+    assert done.returncode == 2

@@ -7,12 +7,13 @@ the version and exited 0) is answered with 2.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 import os
 import sys
 from collections.abc import Callable
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
 
@@ -111,13 +112,17 @@ def _earned(code: object, arguments: list[str]) -> int:
 
 
 def _leave_with(error: WorkbenchError) -> NoReturn:
-    print(error, file=sys.stderr)
+    try:
+        print(error, file=sys.stderr, flush=True)
+    except OSError:  # standard error is full or closed: the code still says that it failed
+        _silence(sys.stderr)
     sys.exit(ExitCode.FAILED)
 
 
-def _silence() -> None:
+def _silence(stream: TextIO | None = None) -> None:
     """Let Python's own flush at exit go nowhere."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), (stream or sys.stdout).fileno())
 
 
 def _our_mistake(error: Exception) -> WorkbenchError:
