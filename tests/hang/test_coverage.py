@@ -188,6 +188,61 @@ def test_a_real_server_needs_its_main_process_and_its_detokenizer(
     assert list(lacking(got)) == missing
 
 
+def resized(case: Path, written: str, logged: str) -> Path:
+    """Change the number of ranks that the launcher wrote down, and that the log has."""
+    file = case / "launch.json"
+    text = file.read_text()
+    assert text.count('"2"') == 1
+    file.write_text(text.replace('"2"', f'"{written}"'))
+    log = case / "server.log"
+    text = log.read_text()
+    assert text.count(" tp_size=2,") == 1
+    log.write_text(text.replace(" tp_size=2,", f" tp_size={logged},"))
+    return case
+
+
+@pytest.mark.parametrize(("written", "logged"), [("4", "2"), ("2", "4"), ("1", "2"), ("2", "1")])
+def test_sources_that_disagree_about_the_size_keep_it_open(
+    written: str, logged: str, tmp_path: Path
+) -> None:
+    got = workbench.open_evidence(resized(incident(tmp_path), written, logged))
+    says = f"launch.json says {written}, the server's log says {logged}"
+    assert (got.state, got.ok) == ("idle", None)
+    assert lacking(got) == {"number of ranks": says}
+    assert got.missing_ranks == ()
+    assert says in got.summary
+
+
+def test_the_command_line_of_the_main_process_is_a_source_of_the_size(tmp_path: Path) -> None:
+    case = resized(incident(tmp_path), "4", "2")
+    words = json.loads((INCIDENT / "launch.json").read_text())["command"]
+    for file in case.glob("snapshot-*/processes.json"):
+        data = json.loads(file.read_text())
+        (main,) = [one for one in data["processes"] if one["pid"] == 2632]
+        main["argv"] = words
+        file.write_text(json.dumps(data))
+    says = "launch.json says 4, the server's log says 2, the main process says 2"
+    got = workbench.open_evidence(case)
+    assert (got.ok, lacking(got)) == (None, {"number of ranks": says})
+    (case / "server.log").unlink()
+    says = "launch.json says 4, the main process says 2"
+    assert lacking(workbench.open_evidence(case))["number of ranks"] == says
+
+
+def test_a_rank_that_every_source_has_is_missing_whatever_they_disagree_about(
+    tmp_path: Path,
+) -> None:
+    got = workbench.open_evidence(resized(incident(tmp_path), "4", "3"))
+    assert (got.state, got.missing_ranks) == ("dead_rank", (2,))
+
+
+def test_titles_beyond_the_launch_keep_its_size_open(tmp_path: Path) -> None:
+    got = workbench.open_evidence(resized(incident(tmp_path), "1", "1"))
+    assert got.ok is None
+    how = "launch.json says 1, the server's log says 1; the titles have 2"
+    assert lacking(got) == {"number of ranks": how}
+
+
 def test_each_host_of_a_launch_needs_a_main_process() -> None:
     def host(name: str, numbers: range, *extra: Process) -> Scene:
         given = tuple(dataclasses.replace(one, host=name) for one in extra)

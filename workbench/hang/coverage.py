@@ -217,12 +217,15 @@ def _progress_of_a_healthy_rank(rank: GroupRank, judged: Judgement) -> tuple[Sta
 
 def size(asked: Question) -> Iterator[Settled]:
     """Settle how many ranks there should be: by the launch, not by what was found."""
-    group = asked.worst.group
+    group, told = asked.worst.group, asked.scene.sizes
+    says = ", ".join(f"{source} says {number}" for source, number in told[:4])
     alone = asked.expected == 1 and (bool(group.given) or len(group.alive) == 1)
-    if group.sure or alone:
+    if len({number for _, number in told}) > 1:
+        yield Settled("launch size", SIZE, "open", says)
+    elif group.sure or alone:
         yield Settled("launch size", SIZE, "ok", f"{asked.expected} by the launch")
     elif any(judged.group.alive for judged in asked.judgements):
-        how = f"the launch is not known; the titles have {asked.expected}"
+        how = f"{says or 'the launch is not known'}; the titles have {asked.expected}"
         yield Settled("launch size", SIZE, "open", how)
     else:
         yield Settled("launch size", SIZE, "open", "the launch is not known")
