@@ -19,7 +19,7 @@ from .hang_cases.__main__ import document
 
 IDS = [case.name for case in CASES]
 # Healthy by their state, and not cleared: what the evidence lacks.
-NOT_CLEARED = {"trap-dp-healthy": "not checked: server log"}
+NOT_CLEARED = {"trap-dp-healthy": "not checked: main process"}
 
 
 @cache

@@ -322,7 +322,8 @@ def test_a_very_long_ledger_is_told_from_its_end(tmp_path: Path) -> None:
     path = tmp_path / "launches.jsonl"
     lines = [{"format": store.FORMAT, "name": str(n)} for n in range(store.MOST_LAUNCHES + 7)]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    found, notes = store.read(path)
+    found, notes, unread = store.read(path)
+    assert unread == ()
     assert (found[0].name, found[-1].name) == ("7", str(store.MOST_LAUNCHES + 6))
     assert notes == ("only the last 500 of 507 launches are listed",)
 
@@ -350,7 +351,8 @@ def test_several_shells_write_at_once(tmp_path: Path) -> None:
         other.start()
     for other in others:
         other.join(60)
-    found, notes = store.read(path)
+    found, notes, unread = store.read(path)
+    assert unread == ()
     assert len(found) == len({one.name for one in found}) == 60
     assert notes == ()
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import workbench
 from tests.hang_cases import CASES
 from tests.hang_cases.build import BARRIER, CAPTURE, IDLE_0, IDLE_N, R, scene, started
 from tests.hang_cases.healthy import BATCHING, SAMPLING
@@ -123,6 +127,11 @@ def test_the_logs_end_the_clock_and_the_port(given: Scene, ok: bool | None, open
     ("extra", "ok", "open_items"),
     [
         ((process("parent", 900),), None, ["detokenizer"]),
+        ((process("detokenizer", 901),), None, ["main process"]),
+        ((process("tokenizer", 901),), None, ["main process", "detokenizer"]),
+        ((process("bystander", 901),), None, ["main process", "detokenizer"]),
+        ((process("other", 900), process("detokenizer", 901)), True, []),  # a script with the engine
+        ((process("other", 899), process("detokenizer", 901)), None, ["main process"]),
         ((process("parent", 900), process("detokenizer", 901)), True, []),
         ((process("parent", 900), process("detokenizer", 901), process("tokenizer", 902)), True, []),
         (
@@ -139,6 +148,115 @@ def test_the_servers_other_processes(
     got = diagnose(healthy(extra=extra))
     assert got.ok is ok
     assert list(lacking(got)) == open_items
+
+
+INCIDENT = Path(__file__).parents[2] / "data" / "incident" / "hang" / "relaunch-graphs-off"
+
+
+def incident(folder: Path) -> Path:
+    return Path(shutil.copytree(INCIDENT, folder / "case"))
+
+
+def without(case: Path, *pids: int) -> Path:
+    """Take processes and their stacks out of both snapshots of a case."""
+    for file in case.glob("snapshot-*/processes.json"):
+        data = json.loads(file.read_text())
+        rest = [one for one in data["processes"] if one["pid"] not in pids]
+        assert len(data["processes"]) - len(rest) == len(pids)
+        file.write_text(json.dumps(data | {"processes": rest}))
+        for pid in pids:
+            (file.parent / f"pyspy-{pid}.json").unlink()
+    return case
+
+
+@pytest.mark.parametrize(
+    ("pids", "missing"),
+    [
+        ((), []),
+        ((2632,), ["main process"]),
+        ((2752,), ["detokenizer"]),
+        ((2632, 2752), ["main process", "detokenizer"]),
+    ],
+    ids=str,
+)
+def test_a_real_server_needs_its_main_process_and_its_detokenizer(
+    pids: tuple[int, ...], missing: list[str], tmp_path: Path
+) -> None:
+    got = workbench.open_evidence(without(incident(tmp_path), *pids))
+    assert got.state == "idle"
+    assert got.ok is (None if missing else True)
+    assert list(lacking(got)) == missing
+
+
+def resized(case: Path, written: str, logged: str) -> Path:
+    """Change the number of ranks that the launcher wrote down, and that the log has."""
+    file = case / "launch.json"
+    text = file.read_text()
+    assert text.count('"2"') == 1
+    file.write_text(text.replace('"2"', f'"{written}"'))
+    log = case / "server.log"
+    text = log.read_text()
+    assert text.count(" tp_size=2,") == 1
+    log.write_text(text.replace(" tp_size=2,", f" tp_size={logged},"))
+    return case
+
+
+@pytest.mark.parametrize(("written", "logged"), [("4", "2"), ("2", "4"), ("1", "2"), ("2", "1")])
+def test_sources_that_disagree_about_the_size_keep_it_open(
+    written: str, logged: str, tmp_path: Path
+) -> None:
+    got = workbench.open_evidence(resized(incident(tmp_path), written, logged))
+    says = f"launch.json says {written}, the server's log says {logged}"
+    assert (got.state, got.ok) == ("idle", None)
+    assert lacking(got) == {"number of ranks": says}
+    assert got.missing_ranks == ()
+    assert says in got.summary
+
+
+def test_the_command_line_of_the_main_process_is_a_source_of_the_size(tmp_path: Path) -> None:
+    case = resized(incident(tmp_path), "4", "2")
+    words = json.loads((INCIDENT / "launch.json").read_text())["command"]
+    for file in case.glob("snapshot-*/processes.json"):
+        data = json.loads(file.read_text())
+        (main,) = [one for one in data["processes"] if one["pid"] == 2632]
+        main["argv"] = words
+        file.write_text(json.dumps(data))
+    says = "launch.json says 4, the server's log says 2, the main process says 2"
+    got = workbench.open_evidence(case)
+    assert (got.ok, lacking(got)) == (None, {"number of ranks": says})
+    (case / "server.log").unlink()
+    says = "launch.json says 4, the main process says 2"
+    assert lacking(workbench.open_evidence(case))["number of ranks"] == says
+
+
+def test_a_rank_that_every_source_has_is_missing_whatever_they_disagree_about(
+    tmp_path: Path,
+) -> None:
+    got = workbench.open_evidence(resized(incident(tmp_path), "4", "3"))
+    assert (got.state, got.missing_ranks) == ("dead_rank", (2,))
+
+
+def test_titles_beyond_the_launch_keep_its_size_open(tmp_path: Path) -> None:
+    got = workbench.open_evidence(resized(incident(tmp_path), "1", "1"))
+    assert got.ok is None
+    how = "launch.json says 1, the server's log says 1; the titles have 2"
+    assert lacking(got) == {"number of ranks": how}
+
+
+def test_each_host_of_a_launch_needs_a_main_process() -> None:
+    def host(name: str, numbers: range, *extra: Process) -> Scene:
+        given = tuple(dataclasses.replace(one, host=name) for one in extra)
+        return healthy(
+            host=name, numbers=numbers, extra=given, arguments={"tp-size": "4", "nnodes": "2"}
+        )
+
+    first = host("node0", range(2), process("parent", 900), process("detokenizer", 901))
+    for extra, ok in ((process("parent", 900), True), (process("bystander", 902), None)):
+        second = host("node1", range(2, 4), extra)
+        both = dataclasses.replace(first, snapshots=(*first.snapshots, *second.snapshots))
+        got = diagnose(both)
+        assert got.ok is ok
+        assert lacking(got) == ({} if ok else {"main process": "not in the evidence of node1"})
 
 
 def test_a_serving_server_whose_stacks_do_not_move_is_not_cleared_by_its_cpu_time() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 import workbench
 from tests.forms import check_forms
-from workbench.hang.ledger import LaunchLedger
+from workbench.hang.ledger import LaunchLedger, Ledger
 from workbench.hang.ledger_verdict import CHECKS, covered
 
 FOLDER = Path(__file__).parents[1] / "golden" / "saved-0.1"
@@ -53,6 +54,37 @@ def test_launches_without_an_outcome_are_listed_together_and_decide_nothing() ->
     assert text == (
         "launch 1 (blank), launch 2 (blank), launch 3 (blank) and 2 more: outcome not recorded"
     )
+
+
+@pytest.mark.parametrize("lines", [1, 2])
+def test_a_line_that_cannot_be_read_may_be_the_last_launch(lines: int, tmp_path: Path) -> None:
+    book = Ledger(tmp_path / "launches.jsonl")
+    for launch in saved("supported").launches:
+        book.record(launch)
+    assert book.story().ok is True
+    whole = book.path.read_text()
+    hung = json.loads(whole.splitlines()[-1]) | {"outcome": "hung", "name": "the last"}
+    torn = json.dumps(hung)[:-20]
+    with book.path.open("a") as file:
+        file.write("\n".join([torn] * lines))
+    story = book.story()
+    how = {1: "1 damaged or foreign line was skipped", 2: "2 damaged or foreign lines were skipped"}
+    assert (story.ok, story.verdict.state, story.verdict.confidence) == (None, "open", "unknown")
+    assert story.notes == (how[lines],)
+    assert story.summary.endswith(f" {how[lines]}.")
+    assert story.verdict.missing == (
+        f"lines of the ledger: {how[lines]}: the last launch may be missing",
+    )
+    again = workbench.load(story.save(tmp_path / "story.json"))
+    assert again == story
+    assert again.ok is None
+    book.path.write_text(torn)
+    assert book.story().ok is None
+    assert book.story().summary == f"No launch could be read. {how[1]}."
+
+
+def test_a_known_hang_is_a_fault_whatever_was_not_read() -> None:
+    assert dataclasses.replace(with_last("hung"), unread=("1 line was skipped",)).ok is False
 
 
 def test_an_empty_ledger_clears_nothing() -> None:

@@ -141,6 +141,47 @@ def test_a_hung_case_edited_to_a_healthy_one_does_not_load(edit: str, tmp_path: 
         load(data, tmp_path)
 
 
+def cleared_of_01(data: dict[str, Any], state: str) -> dict[str, Any]:
+    """As somebody would edit a fault of version 0.1: all that a list or an answer says."""
+    lists = ("odd_ranks", "waiting_ranks", "missing_ranks", "not_collected", "unknowns", "ranks")
+    return data | {name: [] for name in (*lists, "findings")} | {"state": state, "ok": True}
+
+
+@pytest.mark.parametrize("state", ["idle", "serving"])
+@pytest.mark.parametrize("name", [one for one in HANGS if one not in ("idle", "serving")])
+def test_a_fault_of_version_01_edited_to_an_all_clear_does_not_load(
+    name: str, state: str, tmp_path: Path
+) -> None:
+    old = json.loads((FOLDER / f"hang-{name}.json").read_text())
+    with pytest.raises(workbench.WorkbenchError, match=f"rule {old['rule']} does not give {state}"):
+        load(cleared_of_01(old, state), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("edits", "why"),
+    [
+        ({"rule": "R6"}, "rule R6 does not give idle"),
+        ({"phase": "graph_decode"}, "the phase is graph_decode"),
+        ({"wait_class": "HOST_COLL"}, "the ranks wait in HOST_COLL"),
+        ({"experiment": {"change": "relaunch"}}, "the experiment is not that of"),
+        ({"summary": "hung in warm-up: all ranks"}, "the summary begins with hung"),
+        ({"summary": "Cannot tell: no rule applies"}, "the summary begins with cannot"),
+        ({"summary": "dead rank: rank 1"}, "the summary begins with dead"),
+        ({"summary": "slow, not hung"}, "the summary begins with slow"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_an_all_clear_of_version_01_has_the_rule_phase_and_words_of_one(
+    edits: dict[str, Any], why: str, tmp_path: Path
+) -> None:
+    healthy = json.loads((FOLDER / "hang-idle.json").read_text())
+    changed = {k: healthy[k] | v if isinstance(v, dict) else v for k, v in edits.items()}
+    with pytest.raises(workbench.WorkbenchError, match=why):
+        load(healthy | changed, tmp_path)
+    again = {name: healthy[name] for name in edits}
+    assert load(healthy | changed | again, tmp_path).ok is True
+
+
 def with_missing(data: dict[str, Any]) -> None:
     data["missing_ranks"] = [1]
 

@@ -20,9 +20,10 @@ import shlex
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Literal, Self, get_args
+from typing import IO, Any, Literal, NamedTuple, Self, get_args
 
 from workbench.core.outputs import check_append
+from workbench.core.wording import plural
 from workbench.errors import WorkbenchError, clean, shorten, shown
 from workbench.evidence.redact import Redactor, fields, known_secrets
 
@@ -395,19 +396,27 @@ def _redacted(launch: Launch, hide: Redactor) -> Launch:
     )
 
 
-def read(path: str | os.PathLike[str]) -> tuple[tuple[Launch, ...], tuple[str, ...]]:
+class Read(NamedTuple):
+    """What was read of a ledger: its launches in order, and notes; `unread` are those on lost launches."""
+
+    launches: tuple[Launch, ...] = ()
+    notes: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+
+
+def read(path: str | os.PathLike[str]) -> Read:
     """Read a ledger: its launches in order, and notes on lines that are none.
 
     A missing file is an empty ledger.
     """
     path = Path(path).expanduser()
     if not path.exists():
-        return (), ()
+        return Read()
     text = _head(path, MOST_BYTES + 1)
-    notes = []
+    unread, notes = [], []
     hide = _redactor(_salt(path, make=False))
     if len(text) > MOST_BYTES:
-        notes.append(f"only the first {MOST_BYTES >> 20} MiB were read")
+        unread.append(f"only the first {MOST_BYTES >> 20} MiB were read")
     found, damaged = [], 0
     for line in text[:MOST_BYTES].split("\n"):
         if not line.strip():
@@ -422,10 +431,11 @@ def read(path: str | os.PathLike[str]) -> tuple[tuple[Launch, ...], tuple[str, .
         except (ValueError, RecursionError):
             damaged += 1
     if damaged:
-        notes.append(f"{damaged} damaged or foreign lines were skipped")
+        lines = plural(damaged, "damaged or foreign line")
+        unread.append(f"{lines} {'was' if damaged == 1 else 'were'} skipped")
     if len(found) > MOST_LAUNCHES:
         notes.append(f"only the last {MOST_LAUNCHES} of {len(found):,} launches are listed")
-    return tuple(found[-MOST_LAUNCHES:]), tuple(notes)
+    return Read(tuple(found[-MOST_LAUNCHES:]), (*unread, *notes), tuple(unread))
 
 
 def named(launches: Iterable[Launch], which: str | int) -> Launch:

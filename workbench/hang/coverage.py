@@ -14,7 +14,7 @@ from msgspec import structs
 
 from workbench.core.verdict import Coverage, Item, Settled, State, cover
 from workbench.errors import shorten
-from workbench.hang import evidence, wording
+from workbench.hang import evidence, group_facts, wording
 from workbench.hang.diagnosis import open_question
 from workbench.hang.phases import MarkedLine
 from workbench.hang.rank_group import GroupRank, RankGroup
@@ -113,12 +113,14 @@ def _ranks_text(numbers: Iterable[int]) -> str:
 def _process_items(asked: Question) -> Iterator[Item]:
     """Yield the server's other processes, as far as a list of processes has them.
 
-    Where the main process is listed, the detokenizer of the same host has to be, too.
+    A list that has more than ranks has to have the main process, and the detokenizer, too. (Of several
+    nodes only the first has one.)
     """
-    listed = {one.role for one in _listed(asked.scene) if one.role in PROCESSES}
+    read = group_facts.read_by_host(asked.scene)
+    listed = {p.role for processes in read.values() for p in processes} - {"scheduler"}
     nodes = asked.worst.group.arguments.get("nnodes", "1")
-    if "parent" in listed and nodes == "1":
-        listed.add("detokenizer")
+    if listed:
+        listed |= {"parent", "detokenizer"} if nodes == "1" else {"parent"}
     for role, name in PROCESSES.items():
         if role in listed:
             yield Item("process", name, how=_ABSENT)
@@ -128,12 +130,6 @@ def _process_items(asked: Question) -> Iterator[Item]:
     if unnamed:
         how = "their titles do not say which ranks they are, so ranks may be missing or not"
         yield Item("process", "schedulers without a rank", "open", how, unnamed)
-
-
-def _listed(scene: Scene) -> Iterator[Process]:
-    """Yield the processes that were read in /proc, in the order of the snapshots."""
-    for snapshot in sorted(scene.snapshots, key=lambda one: one.at):
-        yield from (process for process in snapshot.processes if process.state is not None)
 
 
 # -- the checks --------------------------------------------------------------------------------------
@@ -221,12 +217,15 @@ def _progress_of_a_healthy_rank(rank: GroupRank, judged: Judgement) -> tuple[Sta
 
 def size(asked: Question) -> Iterator[Settled]:
     """Settle how many ranks there should be: by the launch, not by what was found."""
-    group = asked.worst.group
+    group, told = asked.worst.group, asked.scene.sizes
+    says = ", ".join(f"{source} says {number}" for source, number in told[:4])
     alone = asked.expected == 1 and (bool(group.given) or len(group.alive) == 1)
-    if group.sure or alone:
+    if len({number for _, number in told}) > 1:
+        yield Settled("launch size", SIZE, "open", says)
+    elif group.sure or alone:
         yield Settled("launch size", SIZE, "ok", f"{asked.expected} by the launch")
     elif any(judged.group.alive for judged in asked.judgements):
-        how = f"the launch is not known; the titles have {asked.expected}"
+        how = f"{says or 'the launch is not known'}; the titles have {asked.expected}"
         yield Settled("launch size", SIZE, "open", how)
     else:
         yield Settled("launch size", SIZE, "open", "the launch is not known")
@@ -235,7 +234,7 @@ def size(asked: Question) -> Iterator[Settled]:
 def processes(asked: Question) -> Iterator[Settled]:
     """Settle the server's other processes: each has to run in the last snapshot of its host."""
     hosts: dict[str, list[Snapshot]] = defaultdict(list)
-    for snapshot in sorted(asked.scene.snapshots, key=lambda one: one.at):
+    for snapshot in map(group_facts.with_main, sorted(asked.scene.snapshots, key=lambda s: s.at)):
         if any(process.state is not None for process in snapshot.processes):
             hosts[snapshot.host].append(snapshot)
     for mine in hosts.values():
@@ -250,6 +249,11 @@ def processes(asked: Question) -> Iterator[Settled]:
                     yield Settled("process", name, "wrong" if fault else "open", how)
                 else:
                     yield Settled("process", name, "ok", f"it runs (state {state})")
+    for host, read in group_facts.read_by_host(asked.scene).items():
+        roles = {process.role for process in read}
+        if "parent" not in roles and roles != {"scheduler"}:
+            how = f"{_ABSENT} of {host}" if len(hosts) > 1 and host else _ABSENT
+            yield Settled("process", PROCESSES["parent"], "open", how)
 
 
 def _last_of(role: Role, snapshots: Sequence[Snapshot]) -> Sequence[Process]:

@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self, cast, get_args
 
 from msgspec import structs
 
@@ -20,6 +20,10 @@ from workbench.hang.records import FAULTS, WELL, Phase, State, WaitClass
 
 # Ranks that are one of these contradict an all-clear.
 _BAD: frozenset[Standing] = frozenset({"odd", "missing", "stopped", "not_seen", "not_collected"})
+
+# Where a server that is idle or serves can be; and with what the summary of no such server begins.
+_PHASES_OF_WELL: frozenset[Phase] = frozenset({"ready", "init_done", "unknown"})
+_WORDS_OF_OTHERS = frozenset(one.partition("_")[0] for one in get_args(State) if one not in WELL)
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -156,7 +160,7 @@ class HangDiagnosis(Result):
         return made
 
     def contradiction(self) -> str:
-        """Return where `ok` contradicts the state, or the lists of ranks and findings."""
+        """Return where `ok` contradicts the state, the rule, or the lists of ranks and findings."""
         if self.state in FAULTS:
             return "" if self.ok is False else f"the state is {self.state}"
         if self.ok is False:
@@ -172,7 +176,22 @@ class HangDiagnosis(Result):
         if bad is not None:
             return f"{bad.name} is {bad.standing.replace('_', ' ')}"
         error = next((one for one in self.findings if one.severity == "error"), None)
-        return f"there is an error: {error.title}" if error is not None else ""
+        return f"there is an error: {error.title}" if error is not None else self._unlike_well()
+
+    def _unlike_well(self) -> str:
+        """Return what no all-clear has: another rule, phase, wait, next step or first word."""
+        from workbench.hang.rules import RULES
+
+        if not any((rule.code, rule.state) == (self.rule, self.state) for rule in RULES):
+            return f"rule {self.rule} does not give {self.state}"
+        if self.phase not in _PHASES_OF_WELL:
+            return f"the phase is {self.phase}"
+        if self.wait_class == "STOPPED" or (self.state == "idle" and self.wait_class != "IDLE"):
+            return f"the ranks wait in {self.wait_class}"
+        if "/health" not in self.experiment.change:
+            return "the experiment is not that of a healthy server"
+        first = self.summary.lower().replace("_", " ").partition(" ")[0].rstrip(":,")
+        return f"the summary begins with {first}" if first in _WORDS_OF_OTHERS else ""
 
 
 _PLAIN = (

@@ -246,7 +246,7 @@ def speaking_against(
             )
     if rule.state in WELL and group.mute:
         texts.append(
-            "there is no detokenizer next to the server's main process: nothing sends answers"
+            "the main process or the detokenizer is not in the evidence: without both, nothing answers"
         )
     if _contradicted(group, phase):
         texts.append(

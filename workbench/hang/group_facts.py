@@ -70,9 +70,34 @@ def helpers(hosts: Iterable[Sequence[Snapshot]]) -> tuple[Helper, ...]:
 
 
 def mute(scene: Scene) -> bool:
-    """Whether the server's main process was seen, and no detokenizer."""
-    roles = {p.role for s in scene.snapshots for p in s.processes if p.state is not None}
-    return "parent" in roles and "detokenizer" not in roles
+    """Whether one of the server's main process and its detokenizer was seen, and not the other."""
+    roles = {p.role for processes in read_by_host(scene).values() for p in processes}
+    return ("parent" in roles) is not ("detokenizer" in roles)
+
+
+def read_by_host(scene: Scene) -> dict[str, list[Process]]:
+    """Return the processes that were read in /proc, by host, in the order of the snapshots.
+
+    What launched the ranks is the main process, whatever its title is: a script may embed the engine.
+    """
+    found: dict[str, list[Process]] = {}
+    for snapshot in sorted(scene.snapshots, key=lambda one: one.at):
+        read = with_main(snapshot).processes
+        if any(p.state is not None for p in read):
+            found.setdefault(snapshot.host, []).extend(p for p in read if p.state is not None)
+    return found
+
+
+def with_main(snapshot: Snapshot) -> Snapshot:
+    """Return a snapshot in which the process that launched the ranks is the main process."""
+    launchers = {p.parent for p in snapshot.processes if p.role == "scheduler"}
+    return dataclasses.replace(
+        snapshot,
+        processes=tuple(
+            dataclasses.replace(p, role="parent") if p.role == "other" and p.pid in launchers else p
+            for p in snapshot.processes
+        ),
+    )
 
 
 # What every rank of a communicator launches equally often; sends and receives are of pairs.

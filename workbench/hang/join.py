@@ -47,6 +47,7 @@ def rank_groups(scene: Scene) -> list[RankGroup]:
     if replicas > 1 and not given & {"tp-size", "pp-size"}:
         size = max(size, _widest(scene))
     sure = bool(given & {"tp-size", "pp-size", "dp-size"}) or scene.expected_ranks is not None
+    sure = sure and len({number for _, number in scene.sizes}) < 2
     expected = scene.expected_ranks or size * replicas
     seen = _ranks(scene, expected // replicas if replicas > 1 else 0, dict(scene.exits))
     # Where the size is given, the end of a rank beyond it is another launch's.

@@ -40,6 +40,8 @@ class LaunchLedger(Result):
     verdict
         ``ok``: False where the last launch hung or crashed; True where a hang is understood by flipping one
         thing and flipping it back, and the last launch served; else None: one success proves nothing.
+    unread
+        What of the file could not be read. The last launch may be in it, so nothing is cleared.
     """
 
     schema: ClassVar[str] = "workbench.launches/1"
@@ -48,6 +50,7 @@ class LaunchLedger(Result):
     source: str
     launches: tuple[Launch, ...]
     notes: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -134,13 +137,14 @@ class LaunchLedger(Result):
             launches=self.launches,
             steps=tuple(Step.of(step) if step else None for step in self.steps),
             configurations=self.configurations,
+            unread=self.unread,
         )
 
     @classmethod
     def restored(cls, saved: SavedLedger, verdict: Verdict) -> Self:
         """Rebuild the ledger from its launches; all that is concluded follows from them."""
         launches = tuple(Launch.from_dict(launch.to_dict()) for launch in saved.launches)
-        return cls(saved.source, launches, saved.notes)
+        return cls(saved.source, launches, saved.notes, saved.unread)
 
     def contradiction(self) -> str:
         """Return "": whatever contradicts the launches has been replaced by what follows from them."""
@@ -225,8 +229,7 @@ class Ledger:
 
     def story(self) -> LaunchLedger:
         """Return all that was recorded so far, as a result."""
-        found, notes = store.read(self.path)
-        return LaunchLedger(self.path.name, found, notes)
+        return LaunchLedger(self.path.name, *store.read(self.path))
 
     @property
     def launches(self) -> tuple[Launch, ...]:

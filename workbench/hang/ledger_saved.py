@@ -34,3 +34,4 @@ class SavedLedger(Saved, frozen=True, kw_only=True):
     launches: tuple[Launch, ...]
     steps: tuple[Step | None, ...]
     configurations: tuple[Annotated[int, Meta(ge=0)], ...]
+    unread: tuple[str, ...] = ()

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 from workbench.core.finding import Confidence
 from workbench.core.verdict import Coverage, Item, Settled, Verdict, cover
 from workbench.core.wording import plural
+from workbench.hang import wording
 
 if TYPE_CHECKING:
     from workbench.hang.ledger import LaunchLedger
 
 CAUSE = "cause of the hang"
+LINES = "lines of the ledger"
 _NAMED = 3  # launches that one item names
 BAD = ("hung", "crashed")
 
@@ -37,8 +39,9 @@ def verdict(ledger: LaunchLedger) -> Verdict:
 def _sentence(ledger: LaunchLedger) -> str:
     """Return the story in one or two sentences."""
     known = ledger.launches
+    lost = "".join(f" {wording.sentence(one)}." for one in ledger.unread)
     if not known:
-        return "There are no launches yet."
+        return f"No launch could be read.{lost}" if lost else "There are no launches yet."
     tally = ", ".join(
         f"{len(list(group))} {outcome}"
         for outcome, group in itertools.groupby(sorted(one.outcome for one in known))
@@ -47,7 +50,8 @@ def _sentence(ledger: LaunchLedger) -> str:
     launches = f"{plural(len(known), 'launch', 'launches')} of {plural(kinds, 'configuration')}"
     loudest = next((f for f in ledger.findings if f.severity != "note"), None)
     loudest = loudest or next(iter(ledger.findings), None)
-    return f"{loudest.title}. {launches}: {tally}." if loudest else f"{launches}: {tally}."
+    before = f"{loudest.title}. " if loudest else ""
+    return f"{before}{launches}: {tally}.{lost}"
 
 
 def covered(ledger: LaunchLedger, checks: Sequence[Check] | None = None) -> Coverage:
@@ -63,6 +67,8 @@ def items(ledger: LaunchLedger) -> Iterator[Item]:
     if last:
         yield Item("last launch", _name(ledger, last), how="outcome not recorded")
     yield Item("cause", CAUSE, how="there are no launches" if not last else "not checked")
+    for one in ledger.unread:
+        yield Item("ledger", LINES, how=f"{one}: the last launch may be missing")
     for number in range(1, last):
         yield Item("launch", _name(ledger, number), how="not checked", essential=False)
 

@@ -119,7 +119,7 @@ class RankGroup:
     helpers
         Processes of the server that are no ranks and do not run: without them no request gets through.
     mute
-        Whether the main process was seen, and no detokenizer.
+        Whether one of main process and detokenizer was seen, and not the other.
     snapshots
         How many snapshots at least one APART were taken of the group's processes; `interval` lies between the
         last two, which were taken `since` and `until`.

@@ -12,6 +12,7 @@ from workbench.engines.startup import rank_of_prefix, world_rank
 from workbench.engines.startup_markers import read_marker
 from workbench.errors import WorkbenchError, shorten
 from workbench.evidence.pseudonyms import TOKEN
+from workbench.hang.launch_sizes import launch_sizes
 from workbench.hang.read_host import Host, Moment, command_arguments, log_moments
 from workbench.hang.read_log import ReadLog
 from workbench.hang.read_processes import as_process, rank_of_parts, with_world
@@ -47,6 +48,7 @@ class Joined:
         self.sizes = (self._size("tp-size"), self._size("pp-size"))
         attention = self._given("enable-dp-attention") == "True" or self._size("attn-dp-size") > 1
         self.replicas = 1 if attention else self._size("dp-size")
+        self.told = launch_sizes(hosts, self.arguments, self.version)
 
     def scene(self) -> Scene:
         """Return the scene; raises where two servers are in it."""
@@ -79,6 +81,7 @@ class Joined:
             arguments=self.arguments,
             environment=self._environment(),
             expected_ranks=self._expected(),
+            sizes=self.told,
             port_open=(True in ports) if ports else None,
             exits=self._exits(snapshots),
             not_collected=self._not_collected(snapshots),
@@ -179,10 +182,12 @@ class Joined:
         return _whole(self._given(name)) or 1
 
     def _expected(self) -> int | None:
-        names = ("tp-size", "pp-size", "dp-size")
-        if not any(self._given(name) for name in names):
+        """Return the number of ranks; the lowest where sources disagree: no rank is missing for that."""
+        if not self.told:
             return None
         every = self.sizes[0] * self.sizes[1] * self.replicas
+        if self.replicas == 1:
+            every = min(number for _, number in self.told)
         return every if every <= MOST_RANKS else None
 
     def _sized_by(self, snapshots: Iterable[Snapshot]) -> None:

@@ -188,6 +188,8 @@ class Scene:
         The launch's arguments, by flag without dashes (``tp-size``), as they were resolved or given.
     expected_ranks
         How many scheduler ranks the launch asks for on all hosts, None where unknown.
+    sizes
+        The sources of the launch that give a size (``launch.json``), with the number of ranks by each.
     port_open
         Whether the HTTP port answered, None where it was not tried.
     exits
@@ -206,6 +208,7 @@ class Scene:
     arguments: Mapping[str, str] = dataclasses.field(default_factory=dict)
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
     expected_ranks: int | None = None
+    sizes: tuple[tuple[str, int], ...] = ()
     port_open: bool | None = None
     exits: Mapping[int, int] = dataclasses.field(default_factory=dict)
     not_collected: tuple[int, ...] = ()
