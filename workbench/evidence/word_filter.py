@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from workbench.evidence.harmless import MACHINE, PACKAGES, PRIVATE, PUBLIC_HOSTS, is_harmless
+from workbench.evidence.private_numbers import is_told, without_runs
 from workbench.evidence.pseudonyms import DROPPED, MAIL, PLAIN_ADDRESSES, TOKEN, Names
 
 _HOST_NAME = re.compile(r"(?:[A-Za-z0-9][\w-]{0,62}\.){1,6}[A-Za-z][A-Za-z-]{1,30}")
@@ -51,7 +52,9 @@ class WordFilter(Names):
         head = raised[0] if raised and len(raised[0]) < 160 else ""
         self._kept = self._left = 0
         shown = _NUMBERS.sub(f"[{DROPPED}]", text[len(head) :])
-        shown = _CARD.sub(DROPPED, shown)
+        shown = without_runs(_CARD.sub(DROPPED, shown), DROPPED)
+        if self._private or is_told(text):
+            shown = self._without_numbers(shown)
         if "'" in shown or '"' in shown:
             shown = QUOTED.sub(self._quoted, shown)
         shown = self._chunks(shown)
@@ -61,6 +64,18 @@ class WordFilter(Names):
             return f"{head}{': ' if head else blank}{DROPPED}{tail}"
         shown = re.sub(rf"{DROPPED}\s?=\s?[^\s,;<>(){{}}\[\]'\"…]+", DROPPED, shown)
         return head + re.sub(rf"{DROPPED}(?:[ ,;]*{DROPPED})+", DROPPED, shown)
+
+    def _without_numbers(self, text: str) -> str:
+        """Return a text whose words say that its numbers are somebody's: without any."""
+
+        def word(match: re.Match[str]) -> str:
+            bare = match[0].lstrip("@*:#!?")
+            place = "/" in bare and re.search(r"[A-Za-z]{2}", bare)
+            if place or TOKEN.match(bare) or not re.search(r"\d", bare):
+                return match[0]
+            return DROPPED
+
+        return _CHUNK.sub(word, text)
 
     def _quoted(self, match: re.Match[str]) -> str:
         inner = match["one"] or match["two"]
