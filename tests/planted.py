@@ -161,6 +161,11 @@ LINES: dict[str, tuple[str, str]] = {
     "date of birth alone": ("14.05.1980", "loaded §§ and began"),
     "licence": ("58261742", "license key §§ accepted"),
     "customer's number": ("58261743", "customer id §§"),
+    "a long number of nothing": ("58261745", "RuntimeError: invalid §§"),
+    "a field of nothing": (
+        "58261746",
+        "[x] server_args=ServerArgs(model_path='m', code=§§, tp_size=2)",
+    ),
     "a number alone": ("58261744", "§§"),
     "tokens": ("15496, 11, 995", "tokens §§"),
     "tokens in brackets": ("15497 12 996", "[§§ …]"),

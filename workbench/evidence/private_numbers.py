@@ -53,6 +53,20 @@ _PLACES = re.compile(
     r"|channel \d{1,3}/\d{1,3})[^A-Za-z0-9]{0,6}$",
     re.IGNORECASE,
 )
+# A long number stays in a line only next to one of these: a process, a size, a time, a count.
+_LONG = re.compile(r"(?<![\w.:/%+-])\d{6,20}(?![.:/%-]?\w)")
+_COUNTED = frozenset(
+    """
+pid pids ppid tid tids process thread seed port token tokens time timeout ms us ns sec secs seconds
+milliseconds microseconds nanoseconds size sizes buffsize chunksize len length byte bytes nbytes kb
+mb gb tb kib mib gib tib budget interval num max min mem memory step steps limit threshold chunk
+buffer count counts capacity context page pages batch requests queue cache pool hash seq seqnum
+sequence numel numelin numelout opcount param params parameters element elements entry entries item
+items block blocks slot slots total sum elapsed took comm offset file files line lines row rows
+column columns shape dim vocab depth nnz iteration iterations epoch sample samples allocated
+allocate reserved free used avail available ulimit nofile fd fds xid
+""".split()  # noqa: SIM905
+)
 _ALONE = re.compile(r"[^A-Za-z]*?\d{4,}[^A-Za-z]*")
 # A long number of a flag or a variable is a setting where the name says that it counts something.
 _COUNTS = re.compile(
@@ -84,11 +98,18 @@ def without_runs(text: str, mark: str) -> str:
         before = match.string[max(match.start() - 12, 0) : match.start()]
         return match[0] if _CODES.search(before) else match["who"] + mark
 
+    def long(match: re.Match[str]) -> str:
+        before = match.string[max(match.start() - 60, 0) : match.start()]
+        after = match.string[match.end() : match.end() + 30]
+        around = re.findall(r"[A-Za-z]+", before.lower().replace("_", " "))[-3:]
+        around += re.findall(r"[A-Za-z]+", after.lower())[:1]
+        return match[0] if _COUNTED.intersection(around) else mark
+
     if _ALONE.fullmatch(text):
         return re.sub(r"\d[\d.,:/-]*", mark, text)
     text = _RUN.sub(run, text)
     text = _TOKENS.sub(lambda match: match["who"] + mark, text)
-    return _OWNER.sub(owner, _DATE.sub(mark, text))
+    return _LONG.sub(long, _OWNER.sub(owner, _DATE.sub(mark, text)))
 
 
 def is_setting(name: str, value: str) -> bool:

@@ -271,6 +271,8 @@ class Redactor(WordFilter):
     def field(self, name: str, value: str) -> str:
         """Return a field of ServerArgs as Python writes it, redacted as the value of its flag."""
         inner = plain(value)
+        if _WHOLE.fullmatch(value) and not is_setting(name, value):
+            return repr(self.token("value", value))
         if inner is None:
             return (
                 repr(LEFT_OUT)
@@ -288,7 +290,7 @@ class Redactor(WordFilter):
             shown = self._plain_value(inner)
             return match[0] if shown == inner else repr(shown)
 
-        if _WHOLE.fullmatch(value):
+        if _WHOLE.fullmatch(value):  # of a name that is known
             return value
         value = self._shown(value)
         kept, at = [], 0
