@@ -144,6 +144,32 @@ LINES: dict[str, tuple[str, str]] = {
     "recovery code": ("1234-5678", "recovery code §§"),
     "phone in brackets": ("123-4567", "call (555) §§"),
     "word and number": ("test123", "login with §§"),
+    "password of digits in prose": ("58261734", "password is §§"),
+    "pwd of digits": ("58261735", "[2026-11-29 18:00:00 TP0] pwd §§"),
+    "passcode": ("582617", "passcode §§"),
+    "verification code": ("482913", "verification code: §§"),
+    "password in an exception": ("99817221", "ValueError: password §§ wrong"),
+    "password after its number": ("58261736", "the server took §§ as password"),
+    "social security, plain": ("078051120", "ssn §§"),
+    "phone in groups": ("555 123 4567", "phone §§"),
+    "set -x, vault": ("58261737", "+ vault login §§"),
+    "set -x, echo into sudo": ("58261738", "+ echo §§ | sudo -S"),
+    "set -x, echo in bash -c": ("58261739", "+ bash -c 'echo §§ | sudo -S ls'"),
+    "set -x, --code": ("58261740", "+ sglang serve --tp 8 --code §§"),
+    "default of a key": ("58261741", 'api_key = os.environ.get("X", §§)'),
+    "date of birth": ("13.05.1980", "born §§"),
+    "date of birth alone": ("14.05.1980", "loaded §§ and began"),
+    "licence": ("58261742", "license key §§ accepted"),
+    "customer's number": ("58261743", "customer id §§"),
+    "a long number of nothing": ("58261745", "RuntimeError: invalid §§"),
+    "a field of nothing": (
+        "58261746",
+        "[x] server_args=ServerArgs(model_path='m', code=§§, tp_size=2)",
+    ),
+    "a number alone": ("58261744", "§§"),
+    "tokens": ("15496, 11, 995", "tokens §§"),
+    "tokens in brackets": ("15497 12 996", "[§§ …]"),
+    "two tokens": ("128000 9906", "output §§"),
     "cloud id": ("ocid1.user.oc1..aaaa", "user §§"),
 }
 PEM = (
@@ -156,6 +182,7 @@ VARIABLES = {
     "NCCL_TOKEN": "envtok_9e3b",
     "HTTPS_PROXY": "http://u:envproxy_4c@proxy:3128",
     "SGLANG_NOTE": "envnote_6d of a customer",
+    "SGLANG_LICENSE": "723456781",
 }
 ARGUMENTS = [
     *(
@@ -174,11 +201,12 @@ ARGUMENTS = [
         "argname_7g",
     ),
     *("--unheard-of", "argval_8h", "--hicache-storage", "redis://:argred_9i@cache:6379"),
+    *("--code", "723456782", "--code=723456783"),
     *("--model-loader-extra-config", '{"token": "argjson_0j"}'),
 ]
 # A shorter one may be a part of another word by chance.
 _LONG = 8
-_IN_OTHERS = re.compile(r"\b(?:env|arg)\w{3,9}_\w+")
+_IN_OTHERS = re.compile(r"\b(?:env|arg)\w{3,9}_\w+|\b72345678\d\b")
 SECRETS: dict[str, str] = {
     **{secret: kind for kind, (secret, _) in LINES.items()},
     PEM[0]: "body of a PEM key",

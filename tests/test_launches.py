@@ -438,6 +438,54 @@ def test_nothing_planted_is_in_a_ledger_and_in_no_form_of_its_story(tmp_path: Pa
     assert story.launches[0].resolved["tp_size"] == "8"
 
 
+@pytest.mark.parametrize("field", ["name", "hypothesis", "against", "note"])
+@pytest.mark.parametrize(
+    ("text", "secret", "kept"),
+    [
+        ("the password is sesame, TP 8", "sesame", "TP 8"),
+        ("with password hunter2abc it hangs", "hunter2abc", "it hangs"),
+        ("pwd 48151623 for the vault", "48151623", "for the vault"),
+        ("login with Tr0ub4dor", "Tr0ub4dor", "login with"),
+        ("the token is abcd1234, again", "abcd1234", "again"),
+        ("hf_abcdefghijklmnopqrst was used", "hf_abcdefghijklmnopqrst", "was used"),
+        ("it hangs on gpu-node-17 only", "gpu-node-17", "it hangs on"),
+        ("host trainbox9 is slow", "trainbox9", "is slow"),
+        ("asked node17.acme.com:30000 first", "acme", ":30000 first"),
+        ("vault.acmecorp.com is down", "acmecorp", "is down"),
+        ("rank 3 is on 10.11.12.13", "10.11.12.13", "rank 3 is on"),
+        ("connects to 2001:db8:85a3::8a2e:370:7334", "8a2e", "connects to"),
+        ("ask alice.smith@mail.example.com", "alice", "ask"),
+    ],
+)
+def test_what_people_write_into_a_ledger_holds_no_secret_and_no_host(
+    field: str, text: str, secret: str, kept: str, tmp_path: Path
+) -> None:
+    book = Ledger(tmp_path / "launches.jsonl")
+    book.record(SERVE, outcome="hung", **{field: text})  # type: ignore[arg-type]
+    written = book.path.read_text()
+    assert secret not in written
+    assert kept in getattr(book.launches[0], field)
+
+
+def test_other_words_of_people_stay_and_a_name_is_found_again(tmp_path: Path) -> None:
+    book = Ledger(tmp_path / "launches.jsonl")
+    words = (
+        "NCCL 2.27.5 hangs in graph capture with --tp 8 on H100, gpu3, at rank 17: model.layers.0 of "
+        "torch.distributed.barrier, max_total_num_tokens=1234567, scheduler.py:1203, huggingface.co"
+    )
+    book.record(SERVE, name="on gpu-node-17", outcome="hung", note=words)
+    book.record(SERVE, outcome="served", against="on gpu-node-17")
+    first, second = book.launches
+    assert first.note == words
+    assert second.against == first.name
+
+
+def test_a_ledger_is_its_owners_alone(tmp_path: Path) -> None:
+    book = Ledger(tmp_path / "launches.jsonl")
+    book.record(SERVE, outcome="hung")
+    assert stat.S_IMODE(book.path.stat().st_mode) == 0o600
+
+
 def test_the_salt_is_random_and_the_owners_alone(tmp_path: Path) -> None:
     words = []
     for folder in ("a", "b"):

@@ -41,6 +41,15 @@ _LOG_HEAD = 16 << 20  # bytes of a log in which the line of the server's argumen
 _TEXTS = (
     "name", "engine", "version", "log", "hypothesis", "change", "if_right", "if_wrong", "against", "note",
 )  # fmt: skip
+_PROSE = (
+    "name",
+    "hypothesis",
+    "change",
+    "if_right",
+    "if_wrong",
+    "against",
+    "note",
+)  # people write these
 _NUMBERS = ("started", "ended", "ready_after", "exit_status")
 _MAPPINGS = ("environment", "versions", "resolved")
 _REDACTED = 2
@@ -299,13 +308,13 @@ def append(path: str | os.PathLike[str], launch: Launch) -> Launch:
 
     The line is written at once and under a lock, so that two shells never mix theirs, and whole or not at
     all. Pseudonyms are made with a random salt beside the ledger, so that the same host stays the same word
-    from launch to launch and nobody else can find out which.
+    from launch to launch and nobody else can find out which. A new ledger is its owner's alone.
     """
     path = Path(path).expanduser()
     _regular(path)
     check_append(path, "ledger")
     try:
-        handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with os.fdopen(handle, "rb+", buffering=0) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             launch = redacted(launch, _salt(path))
@@ -382,7 +391,10 @@ def _redactor(salt: bytes | None) -> Redactor:
 def _redacted(launch: Launch, hide: Redactor) -> Launch:
     for secret in known_secrets(dict(launch.environment), list(launch.command)):
         hide.secret(secret)
-    texts: dict[str, Any] = {name: hide.text(getattr(launch, name)) for name in _TEXTS}
+    texts: dict[str, Any] = {
+        name: (hide.prose if name in _PROSE else hide.text)(getattr(launch, name))
+        for name in _TEXTS
+    }
     return dataclasses.replace(
         launch,
         **texts

@@ -93,6 +93,7 @@ class Names:
         self._pattern: re.Pattern[str] | None = None
         self._shapes: set[str] = set()
         self._kept = self._left = 0
+        self._private = False  # whether the numbers of what is read now are somebody's
         for host in hosts:
             self._learn(host, "host")
 

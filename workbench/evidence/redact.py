@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from workbench.evidence.harmless import PUBLISHERS, is_harmless
+from workbench.evidence.private_numbers import is_setting, is_told
 from workbench.evidence.prompts import without_prompts
 from workbench.evidence.pseudonyms import DROPPED, TOKEN
 from workbench.evidence.word_filter import HOMES, LONG, QUOTED, WordFilter
@@ -69,6 +70,11 @@ _TITLE = re.compile(
     r"(?:sglang|sgl_diffusion)::[A-Za-z_]{1,40}(?:_?[A-Z]+\d{1,6}|:\d{1,10}|_\d{1,6}){0,8}"
 )
 _WHOLE = re.compile(r"-?\d{1,19}")
+# Of a command that a shell writes down, only a launch has numbers that anybody reads.
+_LAUNCH = re.compile(
+    r"(?<![\w.-])(?:[\w./-]{0,200}/)?(?:python[\d.]*t?|sglang|torchrun|vllm)(?=\s)"
+    r"|(?<![\w-])(?:NCCL|TORCH|CUDA|SGLANG|SGL|GLOO|OMP)_\w{1,60}="
+)
 _PYTHON = re.compile(r"(?:python[\d.]*t?|pypy[\d.]*)")
 _THREAD_NAME = re.compile(r"[A-Z][A-Za-z]{2,30}-\d{1,6}(?:_\d{1,6})?(?: \([\w.<>]{1,80}\))?")
 
@@ -95,7 +101,7 @@ class Redactor(WordFilter):
         for name in sorted(variables):
             wanted = name in _NAMES or name.startswith(_PREFIXES)
             if wanted and re.fullmatch(r"\w{1,100}", name) and not is_secret(name):
-                kept[name] = self._plain_value(variables[name])[:500]
+                kept[name] = self._setting(name, variables[name])[:500]
         return kept
 
     def arguments(self, argv: list[str]) -> list[str]:
@@ -129,6 +135,12 @@ class Redactor(WordFilter):
             return text if is_harmless(text) and _TEXTS.search(name) else self.token("value", text)
         if _MODELS.search(name) and not re.search(r"[{\[\s]", text):
             return self.model(text)
+        return self._setting(name, text)
+
+    def _setting(self, name: str, text: str) -> str:
+        """Return a value of a name that is known; of a number also only where the name is one that counts."""
+        if not is_setting(name, text) and re.fullmatch(r"[\d\s.,:/+-]+", text):
+            return self.token("value", text)
         return self._plain_value(text)
 
     def model(self, text: str) -> str:
@@ -164,6 +176,8 @@ class Redactor(WordFilter):
         if _TITLE.fullmatch(word.strip()):
             return word
         if re.search(r"\s", word):
+            if is_told(word) and not _LAUNCH.search(word):
+                word = self._without_numbers(word)
             if re.search(r"(?:^|\s)--?\w", word):
                 return " ".join(self.arguments(word.split()))
             return self.line(word)
@@ -231,8 +245,11 @@ class Redactor(WordFilter):
 
     def _traced(self, text: str) -> str:
         """Return a command as a shell writes it before it runs it."""
-        words = re.sub(r"""['"]""", "", self._shown(text)).split()
-        return " ".join(self.arguments(words))
+        text = re.sub(r"""['"]""", "", self._shown(text))
+        launch = _LAUNCH.search(text)
+        at = launch.start() if launch else len(text)
+        before = self._without_numbers(text[:at])
+        return " ".join(self.arguments((before + text[at:]).split()))
 
     def _server_arguments(self, line: str, found: re.Match[str]) -> str:
         dictionary = line[found.end() - 1] == "{"
@@ -254,6 +271,8 @@ class Redactor(WordFilter):
     def field(self, name: str, value: str) -> str:
         """Return a field of ServerArgs as Python writes it, redacted as the value of its flag."""
         inner = plain(value)
+        if _WHOLE.fullmatch(value) and not is_setting(name, value):
+            return repr(self.token("value", value))
         if inner is None:
             return (
                 repr(LEFT_OUT)
@@ -271,7 +290,7 @@ class Redactor(WordFilter):
             shown = self._plain_value(inner)
             return match[0] if shown == inner else repr(shown)
 
-        if _WHOLE.fullmatch(value):
+        if _WHOLE.fullmatch(value):  # of a name that is known
             return value
         value = self._shown(value)
         kept, at = [], 0

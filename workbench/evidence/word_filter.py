@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from workbench.evidence.harmless import MACHINE, PACKAGES, PRIVATE, PUBLIC_HOSTS, is_harmless
+from workbench.evidence.private_numbers import is_told, without_runs
 from workbench.evidence.pseudonyms import DROPPED, MAIL, PLAIN_ADDRESSES, TOKEN, Names
 
 _HOST_NAME = re.compile(r"(?:[A-Za-z0-9][\w-]{0,62}\.){1,6}[A-Za-z][A-Za-z-]{1,30}")
@@ -35,6 +36,25 @@ _LIBRARY = re.compile(
 )
 LONG = re.compile(r"[0-9a-fA-F-]{24,}|[A-Za-z0-9+/_-]{40,}")
 _LONGEST_PATH = 4096
+_DOMAINS = re.compile(
+    r"com|net|org|io|ai|dev|cloud|edu|gov|mil|co|biz|info|app|tech|de|eu|uk|fr|it|es|nl|ch|at|se|pl|cn|jp|kr|in"
+    r"|us|ru|ca|au|br",
+    re.IGNORECASE,
+)
+# In a user's own words: what is somebody's after its name, and a host after the word for one.
+_TOLD = re.compile(
+    r"(?P<head>(?<![A-Za-z])(?:passwords?|passwd|passphrase|passcode|pwd|pin|otp|secret|credentials?"
+    r"|api[-_ ]?key)(?:\s+(?:is|was)\s+|\s*[:=]\s*)[\"']?)(?!<left out>|…)[^\s,;\"']+",
+    re.IGNORECASE,
+)
+_TOKEN_IS = re.compile(
+    r"(?P<head>(?<![A-Za-z])(?:token|key)\s+(?:is|was)\s+)(?=[A-Za-z_-]*\d)[^\s,;]{6,}",
+    re.IGNORECASE,
+)
+_HOST_IS = re.compile(
+    r"(?P<head>(?<![\w-])(?:host|hostname|node|machine|server|box|instance|pod|on|from|to|at|by)\s+)"
+    r"(?P<host>[a-z][a-z-]{2,40}\d[\w-]{0,40})(?![\w./-])"
+)
 HOMES = frozenset(
     "home Users users user scratch fsx lustre gpfs netscratch homes u".split()  # noqa: SIM905
 )
@@ -42,6 +62,31 @@ HOMES = frozenset(
 
 class WordFilter(Names):
     """Takes a text apart into words and keeps those that `harmless` lists."""
+
+    def prose(self, text: str) -> str:
+        """Return a user's own words without secrets, people's numbers and names of hosts; the others stay."""
+        text = self.text(text)
+        told = is_told(text)
+        text = _TOKEN_IS.sub(rf"\g<head>{DROPPED}", _TOLD.sub(rf"\g<head>{DROPPED}", text))
+
+        def host(match: re.Match[str]) -> str:
+            name = match["host"]
+            known = is_harmless(name) or TOKEN.fullmatch(name)
+            return match[0] if known else match["head"] + self._alias("host", name)
+
+        def word(match: re.Match[str]) -> str:
+            bare = match[0].rstrip(".,:;!?")
+            name, tail = re.sub(r":\d{1,7}$", "", bare), match[0][len(bare) :]
+            if TOKEN.match(bare) or "/" in bare or "@" in bare:
+                return match[0]
+            if MACHINE.fullmatch(name.partition(".")[0]) or self._is_host(name) or _is_domain(name):
+                return self._alias("host", name.split(".", 1)[0]) + bare[len(name) :] + tail
+            number = re.search(r"\d", bare)
+            if told and number and (not is_harmless(bare) or re.search(r"\d{4,}", bare)):
+                return DROPPED + tail
+            return match[0]
+
+        return _CHUNK.sub(word, _HOST_IS.sub(host, text))
 
     def _segment(self, text: str, *, strict: bool = False) -> str:
         """Return a message with its harmless words; nothing of one that has more others than those."""
@@ -51,7 +96,9 @@ class WordFilter(Names):
         head = raised[0] if raised and len(raised[0]) < 160 else ""
         self._kept = self._left = 0
         shown = _NUMBERS.sub(f"[{DROPPED}]", text[len(head) :])
-        shown = _CARD.sub(DROPPED, shown)
+        shown = without_runs(_CARD.sub(DROPPED, shown), DROPPED)
+        if self._private or is_told(text):
+            shown = self._without_numbers(shown)
         if "'" in shown or '"' in shown:
             shown = QUOTED.sub(self._quoted, shown)
         shown = self._chunks(shown)
@@ -61,6 +108,18 @@ class WordFilter(Names):
             return f"{head}{': ' if head else blank}{DROPPED}{tail}"
         shown = re.sub(rf"{DROPPED}\s?=\s?[^\s,;<>(){{}}\[\]'\"…]+", DROPPED, shown)
         return head + re.sub(rf"{DROPPED}(?:[ ,;]*{DROPPED})+", DROPPED, shown)
+
+    def _without_numbers(self, text: str) -> str:
+        """Return a text whose words say that its numbers are somebody's: without any."""
+
+        def word(match: re.Match[str]) -> str:
+            bare = match[0].lstrip("@*:#!?")
+            place = "/" in bare and re.search(r"[A-Za-z]{2}", bare)
+            if place or TOKEN.match(bare) or not re.search(r"\d", bare):
+                return match[0]
+            return DROPPED
+
+        return _CHUNK.sub(word, text)
 
     def _quoted(self, match: re.Match[str]) -> str:
         inner = match["one"] or match["two"]
@@ -202,6 +261,15 @@ class WordFilter(Names):
             else:
                 kept.append(DROPPED)
         return re.sub(rf"{DROPPED}(?:/{DROPPED})+", DROPPED, "/".join(kept))
+
+
+def _is_domain(name: str) -> bool:
+    """Whether a name is one of the internet's, and names no place that everybody knows."""
+    return (
+        bool(_HOST_NAME.fullmatch(name))
+        and _DOMAINS.fullmatch(name.rpartition(".")[2]) is not None
+        and name not in PUBLIC_HOSTS
+    )
 
 
 def _is_program(name: str) -> bool:

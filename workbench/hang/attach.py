@@ -23,6 +23,7 @@ from workbench.errors import WorkbenchError, shown
 from workbench.hang.collector import collect as collector
 from workbench.hang.collector.__main__ import own
 from workbench.hang.collector.servers import CollectError
+from workbench.hang.collector.stopping import stopping
 from workbench.hang.gpu import read_gpus
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ def attach(
             source, notes = collect_hosts(client, plan, Path(folder))
         else:
             with (
+                stopping(),
                 _progress(plan),
                 writing(Path(folder) / "case.zip", "case") as file,
                 collector_errors(),
@@ -148,10 +150,11 @@ def collect_case(
     _check(pid, snapshots, interval)
     zipped = prepared(out, "case", examined=(log,), force=force)
     plan = _plan(pid, snapshots, interval, native, log)
-    plan.salt = salt
-    with _progress(plan), writing(zipped, "case", mode=0o600) as file, collector_errors():
-        found = collector.collect(file, plan)
-    own(os.path.realpath(zipped))
+    plan.salt, plan.target = salt, os.path.realpath(zipped)
+    with stopping(), _progress(plan):
+        with writing(zipped, "case", mode=0o600) as file, collector_errors():
+            found = collector.collect(file, plan)
+        own(os.path.realpath(zipped))
     return found
 
 

@@ -20,7 +20,15 @@ CARRIED = (
     "secret_shapes.py",
     *(
         f"evidence/{name}.py"
-        for name in ("casefile", "harmless", "prompts", "pseudonyms", "redact", "word_filter")
+        for name in (
+            "casefile",
+            "harmless",
+            "private_numbers",
+            "prompts",
+            "pseudonyms",
+            "redact",
+            "word_filter",
+        )
     ),
 )
 _MAIN = """\

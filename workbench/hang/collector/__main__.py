@@ -13,6 +13,7 @@ from workbench.evidence.casefile import FORMAT, MANIFEST
 from workbench.hang.collector.collect import Collected, Plan, collect
 from workbench.hang.collector.preview import preview
 from workbench.hang.collector.servers import CollectError
+from workbench.hang.collector.stopping import stopping
 
 
 def main(words: list[str] | None = None) -> int:
@@ -52,6 +53,7 @@ def main(words: list[str] | None = None) -> int:
         py_spy=given.py_spy,
         tool=f"workbench-collect {__version__}",
         salt=given.salt,
+        target=given.out,
         say=_say,
     )
     try:
@@ -59,7 +61,11 @@ def main(words: list[str] | None = None) -> int:
             print(preview(plan), end="")
             return 0
         check(given.out, given.force)
-        found = write(given.out, plan)
+        with stopping():
+            found = write(given.out, plan)
+    except KeyboardInterrupt:
+        print("workbench-collect: interrupted before anything was taken", file=sys.stderr)
+        return 130
     except (CollectError, OSError) as error:
         print(f"workbench-collect: {error}", file=sys.stderr)
         return 2

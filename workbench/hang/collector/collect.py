@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import glob
 import json
 import os
 import re
@@ -15,10 +14,19 @@ from typing import IO, Any
 
 from workbench.evidence.casefile import CaseWriter, SecretError
 from workbench.evidence.redact import Redactor
-from workbench.hang.collector import gpus, known, logs, proc, pyspy, ras, servers
+from workbench.hang.collector import (
+    gpus,
+    known,
+    logs,
+    proc,
+    pyspy,
+    ras,
+    servers,
+    stopping,
+    versions,
+)
 
 _DEFAULT_PORT = 30000
-_VERSION = re.compile(r"^sglang-(\d[\w.+!-]*)\.dist-info$")
 _LISTEN = "0A"
 
 
@@ -43,6 +51,8 @@ class Plan:
     salt
         What pseudonyms are made with: hosts that are collected for one case share it. By default this
         host's boot id, so that two collections of one host are known to be of one.
+    target
+        The path that the case is moved to in the end: nothing that the server has open is replaced.
     say, wait
         Called with what is done now, and with the seconds to wait.
     """
@@ -59,6 +69,7 @@ class Plan:
     wait: Callable[[float], None] = time.sleep
     salt: str | None = None
     tool: str = "workbench-collect"
+    target: str | None = None
 
 
 @dataclasses.dataclass
@@ -102,6 +113,9 @@ def collect(out: IO[bytes], plan: Plan) -> Collected:
             f"a secret of the server would be in it, in {error}",
             "Report this as a fault of the workbench; the server's log can be given by hand meanwhile.",
         ) from None
+    except servers.CollectError:
+        collector.case.abort()
+        raise
 
 
 class _Collector:
@@ -113,6 +127,7 @@ class _Collector:
         self.seen: dict[int, int] = {}  # pid to start time: a pid may be used again
         self.files: list[logs.LogFile] = []
         self.titles: dict[int, list[str]] = {}
+        self.pids: list[int] = []  # of the last snapshot
         self.taken: list[tuple[str, pyspy.Taken, bool]] = []
         self.held: list[int] = []  # descriptors of the logs
         self.no_log = ""
@@ -137,6 +152,7 @@ class _Collector:
 
     def run(self) -> Collected:
         """Collect, and close the case."""
+        self.check_target()
         if self.pyspy.path is None:
             what, remedy = pyspy.ABSENT
             self.note(f"{what}: there are no stacks. {remedy.rstrip('.')}")
@@ -152,10 +168,12 @@ class _Collector:
                 last = number == self.plan.snapshots
                 self.snapshot(number, native=self.plan.native and last)
         except KeyboardInterrupt:
+            stopping.settle()
             self.result.interrupted = True
             self.note(
                 f"interrupted after {self.result.snapshots} of {self.plan.snapshots} snapshots"
             )
+        stopping.settle()
         self.finish()
         return self.result
 
@@ -174,7 +192,7 @@ class _Collector:
     def snapshot(self, number: int, *, native: bool) -> None:
         """Take one snapshot and add it to the case."""
         at, processes = time.time(), proc.everyone()
-        pids = self.members(processes)
+        pids = self.pids = self.members(processes)
         for pid in pids:
             if self.seen.get(pid) != processes[pid].started:
                 self.titles.pop(pid, None)  # a pid that is used again
@@ -195,17 +213,30 @@ class _Collector:
                 )
             reader.join(2 * gpus.TIMEOUT + ras.TIMEOUT + 1)
         except KeyboardInterrupt as error:
+            stopping.settle()
             interrupted = error
+        with stopping.shielded():
+            self.keep(number, at, records, readings, processes)
+        if interrupted is not None:
+            raise interrupted
+
+    def keep(
+        self,
+        number: int,
+        at: float,
+        records: dict[int, dict[str, Any]],
+        readings: dict[str, Any],
+        processes: dict[int, proc.Stat],
+    ) -> None:
+        """Add what was taken in a snapshot to the case."""
         self.keep_stacks()
         folder = self.case.add_snapshot(number, at, [records[pid] for pid in sorted(records)])
         self.add_readings(folder, readings)
         if not self.files:
-            self.find_logs(pids, processes)
-        self.version = self.version or _version_by_interpreter(self.roots[0])
+            self.find_logs(self.pids, processes)
+        self.version = self.version or versions.by_interpreter(self.roots[0])
         self.result.snapshots += 1
         self.result.processes = len(records)
-        if interrupted is not None:
-            raise interrupted
 
     def learn(self, pids: list[int]) -> None:
         """Find out which secrets these processes hold before anything is written."""
@@ -247,6 +278,7 @@ class _Collector:
     def find_logs(self, pids: list[int], processes: dict[int, proc.Stat]) -> None:
         """Find the logs and hold them open: of a server that ends meanwhile, they are what remains."""
         found, self.no_log = logs.find(pids, self.roots, processes)
+        self.check_target()  # the server may have opened it meanwhile
         for file in found:
             try:
                 held = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -255,6 +287,22 @@ class _Collector:
                 continue
             self.held.append(held)
             self.files.append(file._replace(path=f"{proc.PROC}/self/fd/{held}"))
+
+    def check_target(self) -> None:
+        """Refuse to replace a file that the server, or who copies its output to a log, has open."""
+        if self.plan.target is None:
+            return
+        processes = proc.everyone()
+        pids = self.members(processes)
+        found, _ = logs.find(pids, self.roots, processes)
+        paths = [*(file.path for file in found), *filter(None, [self.plan.log])]
+        opened = logs.identities(paths + logs.open_paths(pids))
+        if logs.identities([self.plan.target]) & opened:
+            raise servers.CollectError(
+                f"cannot write {self.plan.target}",
+                "the server has this file open, or it is the log that was given",
+                "Choose a path elsewhere; what is examined is never changed.",
+            )
 
     def facts(self, pid: int, processes: dict[int, proc.Stat]) -> dict[str, Any]:
         """Return what /proc says of a process; nothing where it has ended."""
@@ -313,7 +361,7 @@ class _Collector:
             if stacks:
                 self.case.add(name, stacks)
                 self.result.stacks += "native" not in name
-                self.version = self.version or _version_by_frames(taken.pid, taken.data or b"")
+                self.version = self.version or versions.by_frames(taken.pid, taken.data or b"")
             elif taken.data is None and "native" not in name and alive:
                 self.result.refused += 1
         self.taken.clear()
@@ -428,45 +476,6 @@ def _connects(port: int) -> bool | None:
         return False
     except OSError:
         return None
-
-
-def _version_by_frames(pid: int, dump: bytes) -> str:
-    """Find the engine's version beside the files that its frames name."""
-    # The plain search first: a dump has megabytes, and may name no such file.
-    at = dump.find(b"/sglang/srt/")
-    found = (
-        re.search(rb'"filename": "([^"]+)/sglang/srt/', dump[max(at - 4096, 0) :])
-        if at > 0
-        else None
-    )
-    return _version_in(pid, found.group(1).decode("utf-8", "replace")) if found else ""
-
-
-def _version_by_interpreter(pid: int) -> str:
-    """Find the engine's version among the packages of the interpreter that runs it."""
-    argv = proc.arguments(pid)
-    prefix = os.path.dirname(os.path.dirname(argv[0])) if argv and "/" in argv[0] else ""
-    for place in filter(None, (prefix, "/usr/local", "/usr", "/opt/venv", "/opt/conda")):
-        for folder in ("lib/python3*/site-packages", "lib/python3*/dist-packages"):
-            root = f"{proc.PROC}/{pid}/root"
-            for path in glob.glob(f"{root}{place}/{folder}"):
-                version = _version_in(pid, path[len(root) :])
-                if version:
-                    return version
-    return ""
-
-
-def _version_in(pid: int, folder: str) -> str:
-    for root in (f"{proc.PROC}/{pid}/root", ""):
-        try:
-            names = os.listdir(f"{root}{folder}")
-        except OSError:
-            continue
-        for name in names:
-            match = _VERSION.match(name)
-            if match:
-                return match.group(1)
-    return ""
 
 
 def _boot_id() -> str:

@@ -62,6 +62,29 @@ def find(
     return logs, "" if logs else _why(seen)
 
 
+def open_paths(pids: list[int]) -> list[str]:
+    """Return for each file that these processes have open a path that opens it."""
+    return [
+        f"{proc.PROC}/{pid}/fd/{number}"
+        for pid in pids
+        for number, target in proc.open_files(pid).items()
+        if target.startswith("/")
+    ]
+
+
+def identities(paths: list[str]) -> set[tuple[int, int]]:
+    """Return which files these paths lead to: a link or another mount hides none."""
+    found = set()
+    for path in paths:
+        try:
+            status = os.stat(path)
+        except OSError:
+            continue
+        if stat.S_ISREG(status.st_mode):
+            found.add((status.st_dev, status.st_ino))
+    return found
+
+
 def _note(
     found: dict[tuple[int, int], tuple[str, str, set[int]]],
     pid: int,
