@@ -104,7 +104,7 @@ def verdict_of(saved: Saved, what: str) -> Verdict:
 def _check_words(saved: Saved) -> None:
     """Refuse an answer whose sentence says that there is none."""
     if saved.ok is not None and saved.summary.lower().startswith("cannot tell"):
-        raise ValueError(f"ok is {saved.ok}, but the summary says that it cannot be told")
+        raise ValueError(f"ok is {saved.ok}, but the summary says that there is no answer")
 
 
 def strict(value: Any) -> Any:

@@ -274,9 +274,8 @@ def log(asked: Question) -> Iterator[Settled]:
         if asked.scene.port_open:
             yield Settled("server log", LOG, "ok", "not in the evidence; the port answers")
         else:
-            yield Settled(
-                "log", LOG, "open", "not in the evidence, and nothing else shows what came after"
-            )
+            how = "not in the evidence, and nothing else shows what came after"
+            yield Settled("server log", LOG, "open", how)
         return
     later = next((e for e in _faults(asked) if asked.worst.group.later(e) and e.zoned), None)
     if later is not None:
