@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from workbench.evidence.harmless import PUBLISHERS, is_harmless
-from workbench.evidence.private_numbers import is_setting, is_told
+from workbench.evidence.private_numbers import is_private, is_setting
 from workbench.evidence.prompts import without_prompts
 from workbench.evidence.pseudonyms import DROPPED, TOKEN
 from workbench.evidence.word_filter import HOMES, LONG, QUOTED, WordFilter
@@ -176,7 +176,7 @@ class Redactor(WordFilter):
         if _TITLE.fullmatch(word.strip()):
             return word
         if re.search(r"\s", word):
-            if is_told(word) and not _LAUNCH.search(word):
+            if is_private(word) and not _LAUNCH.search(word):
                 word = self._without_numbers(word)
             if re.search(r"(?:^|\s)--?\w", word):
                 return " ".join(self.arguments(word.split()))

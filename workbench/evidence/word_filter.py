@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from workbench.evidence.harmless import MACHINE, PACKAGES, PRIVATE, PUBLIC_HOSTS, is_harmless
-from workbench.evidence.private_numbers import is_told, without_runs
+from workbench.evidence.private_numbers import is_private, without_runs
 from workbench.evidence.pseudonyms import DROPPED, MAIL, PLAIN_ADDRESSES, TOKEN, Names
 
 _HOST_NAME = re.compile(r"(?:[A-Za-z0-9][\w-]{0,62}\.){1,6}[A-Za-z][A-Za-z-]{1,30}")
@@ -42,7 +42,7 @@ _DOMAINS = re.compile(
     re.IGNORECASE,
 )
 # In a user's own words: what is somebody's after its name, and a host after the word for one.
-_TOLD = re.compile(
+_SAID = re.compile(
     r"(?P<head>(?<![A-Za-z])(?:passwords?|passwd|passphrase|passcode|pwd|pin|otp|secret|credentials?"
     r"|api[-_ ]?key)(?:\s+(?:is|was)\s+|\s*[:=]\s*)[\"']?)(?!<left out>|…)[^\s,;\"']+",
     re.IGNORECASE,
@@ -66,8 +66,8 @@ class WordFilter(Names):
     def prose(self, text: str) -> str:
         """Return a user's own words without secrets, people's numbers and names of hosts; the others stay."""
         text = self.text(text)
-        told = is_told(text)
-        text = _TOKEN_IS.sub(rf"\g<head>{DROPPED}", _TOLD.sub(rf"\g<head>{DROPPED}", text))
+        private = is_private(text)
+        text = _TOKEN_IS.sub(rf"\g<head>{DROPPED}", _SAID.sub(rf"\g<head>{DROPPED}", text))
 
         def host(match: re.Match[str]) -> str:
             name = match["host"]
@@ -82,7 +82,7 @@ class WordFilter(Names):
             if MACHINE.fullmatch(name.partition(".")[0]) or self._is_host(name) or _is_domain(name):
                 return self._alias("host", name.split(".", 1)[0]) + bare[len(name) :] + tail
             number = re.search(r"\d", bare)
-            if told and number and (not is_harmless(bare) or re.search(r"\d{4,}", bare)):
+            if private and number and (not is_harmless(bare) or re.search(r"\d{4,}", bare)):
                 return DROPPED + tail
             return match[0]
 
@@ -97,7 +97,7 @@ class WordFilter(Names):
         self._kept = self._left = 0
         shown = _NUMBERS.sub(f"[{DROPPED}]", text[len(head) :])
         shown = without_runs(_CARD.sub(DROPPED, shown), DROPPED)
-        if self._private or is_told(text):
+        if self._private or is_private(text):
             shown = self._without_numbers(shown)
         if "'" in shown or '"' in shown:
             shown = QUOTED.sub(self._quoted, shown)
@@ -114,7 +114,9 @@ class WordFilter(Names):
 
         def word(match: re.Match[str]) -> str:
             bare = match[0].lstrip("@*:#!?")
-            place = "/" in bare and re.search(r"[A-Za-z]{2}", bare)
+            place = (
+                "/" in bare and re.search(r"[A-Za-z]{2}", bare) and not re.search(r"\d{4}", bare)
+            )
             if place or TOKEN.match(bare) or not re.search(r"\d", bare):
                 return match[0]
             return DROPPED
