@@ -73,7 +73,7 @@ _WHOLE = re.compile(r"-?\d{1,19}")
 # Of a command that a shell writes down, only a launch has numbers that anybody reads.
 _LAUNCH = re.compile(
     r"(?<![\w.-])(?:[\w./-]{0,200}/)?(?:python[\d.]*t?|sglang|torchrun|vllm)(?=\s)"
-    r"|(?<![\w-])(?:NCCL|TORCH|CUDA|SGLANG|SGL|GLOO|OMP)_\w{1,60}="
+    r"|(?<!\S)-m\s+(?:sglang|torch|vllm)\b|(?<![\w-])(?:NCCL|TORCH|CUDA|SGLANG|SGL|GLOO|OMP)_\w{1,60}="
 )
 _PYTHON = re.compile(r"(?:python[\d.]*t?|pypy[\d.]*)")
 _THREAD_NAME = re.compile(r"[A-Z][A-Za-z]{2,30}-\d{1,6}(?:_\d{1,6})?(?: \([\w.<>]{1,80}\))?")

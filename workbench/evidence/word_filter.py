@@ -35,6 +35,8 @@ _LIBRARY = re.compile(
     r"(?:lib[\w+.-]{1,80}\.so(?:\.\d+)*|[\w.-]{1,80}\.(?:cpython|abi3)[\w-]{0,40}\.so|ld-linux[\w.-]{0,30})"
 )
 LONG = re.compile(r"[0-9a-fA-F-]{24,}|[A-Za-z0-9+/_-]{40,}")
+_ACCOUNT = re.compile(r"\d{6,}(?:\.\w{1,10})?(?::\d{1,7})?")  # a folder of a person's number
+_OF_ACCOUNT = re.compile(r"[A-Za-z][\w.-]*/\d{6,}(?=[/.:]|$)")
 _LONGEST_PATH = 4096
 _DOMAINS = re.compile(
     r"com|net|org|io|ai|dev|cloud|edu|gov|mil|co|biz|info|app|tech|de|eu|uk|fr|it|es|nl|ch|at|se|pl|cn|jp|kr|in"
@@ -137,7 +139,7 @@ class WordFilter(Names):
 
     def _chunk(self, match: re.Match[str]) -> str:
         word = match[0]
-        if is_harmless(word):
+        if is_harmless(word) and not ("/" in word and _OF_ACCOUNT.search(word)):
             self._kept += word[0].isalpha()
             return word
         shown = self._unknown(word)
@@ -200,7 +202,9 @@ class WordFilter(Names):
             r"[/?#]", rest.rpartition("@")[2] if "@" in rest.partition("/")[0] else rest, maxsplit=1
         )[0]
         host, colon, port = place.partition(":")
-        if not (host in PUBLIC_HOSTS or host.startswith(PLAIN_ADDRESSES) or TOKEN.fullmatch(host)):
+        if host and not (
+            host in PUBLIC_HOSTS or host.startswith(PLAIN_ADDRESSES) or TOKEN.fullmatch(host)
+        ):
             host = self._alias(
                 "addr" if _IPV4.match(host) else "host",
                 host.split(".", 1)[0] if not _IPV4.match(host) else host,
@@ -256,6 +260,8 @@ class WordFilter(Names):
                 kept.append(part)
             elif at == 0 and part.startswith("~"):
                 kept.append("~" + self._alias("user", part[1:]))
+            elif _ACCOUNT.fullmatch(part) and before not in ("proc", "task"):
+                kept.append(DROPPED)
             elif before in HOMES:
                 kept.append(self._alias("user", part))
             elif part in HOMES or _is_part(part, last=at == len(parts) - 1):
