@@ -161,6 +161,12 @@ LINES: dict[str, tuple[str, str]] = {
     "date of birth alone": ("14.05.1980", "loaded §§ and began"),
     "licence": ("58261742", "license key §§ accepted"),
     "customer's number": ("58261743", "customer id §§"),
+    "code of digits": ("582618", "the code is §§"),
+    "password in a path": ("58261747", "password at /opt/sglang/§§"),
+    "number of an account in a path": ("58261748", "reading /data/§§/model"),
+    "set -x, behind sudo": ("58261749", "+ sudo -S python -m sglang.launch_server --tp 8 <<< §§"),
+    "tokens in quotes": ("15498', '13', '997", "got ['§§']"),
+    "tokens in a table": ("15499 | 14 | 998", "got §§"),
     "a long number of nothing": ("58261745", "RuntimeError: invalid §§"),
     "a field of nothing": (
         "58261746",

@@ -30,13 +30,18 @@ _WORDS = re.compile(
 # `pin_memory`, `echo=False`: of engines.
 _NONE = re.compile(r"pin[-_]memory|echo ?= ?(?:True|False)|--pin-mem\w*", re.IGNORECASE)
 _OWNER = re.compile(
-    r"(?P<who>(?<![A-Za-z])(?:user|customer|member|employee|tenant|order|ticket|account|zip|card|code|call|number)"
-    r"(?:[ _-]?(?:id|no|nr|number))?\s?[:=#]?\s?)(?P<number>(?:\+|\#)?\d{4,20})(?![\w.])",
+    r"(?P<who>(?<![A-Za-z])(?:user|customer|member|employee|tenant|order|ticket|account|zip|card|code|call|number"
+    r"|pass|key)"
+    r"(?:[ _-]?(?:id|no|nr|number))?\s?(?:is|was|[:=#])?\s?)(?P<number>(?:\+|\#)?\d{4,20})(?![\w.])",
     re.IGNORECASE,
 )
-_CODES = re.compile(r"(?:exit|error|status|return|response|http|signal|mask)[ _-]?$", re.IGNORECASE)
+_CODES = re.compile(
+    r"(?:exit|error|status|return|response|http|signal|mask|port|line|step|sequence|batch|max|min|device|forward)"
+    r"[ _-]?$",
+    re.IGNORECASE,
+)
 _DATE = re.compile(r"(?<![\w.])\d{1,2}\.\d{1,2}\.\d{4}(?![\w.])")
-_APART = r"(?:[ \t]*,[ \t]*|[ \t]+)"
+_APART = r"""['"]?(?:[ \t]*[,;|][ \t]*|[ \t]+)['"]?"""
 _RUN = re.compile(
     rf"(?<![\w.:/%+-])-?\d{{1,20}}(?:{_APART}-?\d{{1,20}}){{2,}}(?:{_APART}?(?=…|\.\.\.))?(?![.:/%-]?\w)"
 )
@@ -81,7 +86,7 @@ _PRIVATE_NAME = re.compile(
 )
 
 
-def is_told(text: str) -> bool:
+def is_private(text: str) -> bool:
     """Whether the words of a text say that its numbers are a secret's or a person's."""
     found = _WORDS.search(text)
     return bool(found) and bool(_WORDS.search(_NONE.sub("", text)))

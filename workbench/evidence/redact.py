@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from workbench.evidence.harmless import PUBLISHERS, is_harmless
-from workbench.evidence.private_numbers import is_setting, is_told
+from workbench.evidence.private_numbers import is_private, is_setting
 from workbench.evidence.prompts import without_prompts
 from workbench.evidence.pseudonyms import DROPPED, TOKEN
 from workbench.evidence.word_filter import HOMES, LONG, QUOTED, WordFilter
@@ -73,7 +73,7 @@ _WHOLE = re.compile(r"-?\d{1,19}")
 # Of a command that a shell writes down, only a launch has numbers that anybody reads.
 _LAUNCH = re.compile(
     r"(?<![\w.-])(?:[\w./-]{0,200}/)?(?:python[\d.]*t?|sglang|torchrun|vllm)(?=\s)"
-    r"|(?<![\w-])(?:NCCL|TORCH|CUDA|SGLANG|SGL|GLOO|OMP)_\w{1,60}="
+    r"|(?<!\S)-m\s+(?:sglang|torch|vllm)\b|(?<![\w-])(?:NCCL|TORCH|CUDA|SGLANG|SGL|GLOO|OMP)_\w{1,60}="
 )
 _PYTHON = re.compile(r"(?:python[\d.]*t?|pypy[\d.]*)")
 _THREAD_NAME = re.compile(r"[A-Z][A-Za-z]{2,30}-\d{1,6}(?:_\d{1,6})?(?: \([\w.<>]{1,80}\))?")
@@ -176,7 +176,7 @@ class Redactor(WordFilter):
         if _TITLE.fullmatch(word.strip()):
             return word
         if re.search(r"\s", word):
-            if is_told(word) and not _LAUNCH.search(word):
+            if is_private(word) and not _LAUNCH.search(word):
                 word = self._without_numbers(word)
             if re.search(r"(?:^|\s)--?\w", word):
                 return " ".join(self.arguments(word.split()))

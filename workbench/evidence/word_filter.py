@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from workbench.evidence.harmless import MACHINE, PACKAGES, PRIVATE, PUBLIC_HOSTS, is_harmless
-from workbench.evidence.private_numbers import is_told, without_runs
+from workbench.evidence.private_numbers import is_private, without_runs
 from workbench.evidence.pseudonyms import DROPPED, MAIL, PLAIN_ADDRESSES, TOKEN, Names
 
 _HOST_NAME = re.compile(r"(?:[A-Za-z0-9][\w-]{0,62}\.){1,6}[A-Za-z][A-Za-z-]{1,30}")
@@ -35,6 +35,8 @@ _LIBRARY = re.compile(
     r"(?:lib[\w+.-]{1,80}\.so(?:\.\d+)*|[\w.-]{1,80}\.(?:cpython|abi3)[\w-]{0,40}\.so|ld-linux[\w.-]{0,30})"
 )
 LONG = re.compile(r"[0-9a-fA-F-]{24,}|[A-Za-z0-9+/_-]{40,}")
+_ACCOUNT = re.compile(r"\d{6,}(?:\.\w{1,10})?(?::\d{1,7})?")  # a folder of a person's number
+_OF_ACCOUNT = re.compile(r"[A-Za-z][\w.-]*/\d{6,}(?=[/.:]|$)")
 _LONGEST_PATH = 4096
 _DOMAINS = re.compile(
     r"com|net|org|io|ai|dev|cloud|edu|gov|mil|co|biz|info|app|tech|de|eu|uk|fr|it|es|nl|ch|at|se|pl|cn|jp|kr|in"
@@ -42,7 +44,7 @@ _DOMAINS = re.compile(
     re.IGNORECASE,
 )
 # In a user's own words: what is somebody's after its name, and a host after the word for one.
-_TOLD = re.compile(
+_SAID = re.compile(
     r"(?P<head>(?<![A-Za-z])(?:passwords?|passwd|passphrase|passcode|pwd|pin|otp|secret|credentials?"
     r"|api[-_ ]?key)(?:\s+(?:is|was)\s+|\s*[:=]\s*)[\"']?)(?!<left out>|…)[^\s,;\"']+",
     re.IGNORECASE,
@@ -66,8 +68,8 @@ class WordFilter(Names):
     def prose(self, text: str) -> str:
         """Return a user's own words without secrets, people's numbers and names of hosts; the others stay."""
         text = self.text(text)
-        told = is_told(text)
-        text = _TOKEN_IS.sub(rf"\g<head>{DROPPED}", _TOLD.sub(rf"\g<head>{DROPPED}", text))
+        private = is_private(text)
+        text = _TOKEN_IS.sub(rf"\g<head>{DROPPED}", _SAID.sub(rf"\g<head>{DROPPED}", text))
 
         def host(match: re.Match[str]) -> str:
             name = match["host"]
@@ -82,7 +84,7 @@ class WordFilter(Names):
             if MACHINE.fullmatch(name.partition(".")[0]) or self._is_host(name) or _is_domain(name):
                 return self._alias("host", name.split(".", 1)[0]) + bare[len(name) :] + tail
             number = re.search(r"\d", bare)
-            if told and number and (not is_harmless(bare) or re.search(r"\d{4,}", bare)):
+            if private and number and (not is_harmless(bare) or re.search(r"\d{4,}", bare)):
                 return DROPPED + tail
             return match[0]
 
@@ -97,7 +99,7 @@ class WordFilter(Names):
         self._kept = self._left = 0
         shown = _NUMBERS.sub(f"[{DROPPED}]", text[len(head) :])
         shown = without_runs(_CARD.sub(DROPPED, shown), DROPPED)
-        if self._private or is_told(text):
+        if self._private or is_private(text):
             shown = self._without_numbers(shown)
         if "'" in shown or '"' in shown:
             shown = QUOTED.sub(self._quoted, shown)
@@ -114,7 +116,9 @@ class WordFilter(Names):
 
         def word(match: re.Match[str]) -> str:
             bare = match[0].lstrip("@*:#!?")
-            place = "/" in bare and re.search(r"[A-Za-z]{2}", bare)
+            place = (
+                "/" in bare and re.search(r"[A-Za-z]{2}", bare) and not re.search(r"\d{4}", bare)
+            )
             if place or TOKEN.match(bare) or not re.search(r"\d", bare):
                 return match[0]
             return DROPPED
@@ -135,7 +139,7 @@ class WordFilter(Names):
 
     def _chunk(self, match: re.Match[str]) -> str:
         word = match[0]
-        if is_harmless(word):
+        if is_harmless(word) and not ("/" in word and _OF_ACCOUNT.search(word)):
             self._kept += word[0].isalpha()
             return word
         shown = self._unknown(word)
@@ -198,7 +202,9 @@ class WordFilter(Names):
             r"[/?#]", rest.rpartition("@")[2] if "@" in rest.partition("/")[0] else rest, maxsplit=1
         )[0]
         host, colon, port = place.partition(":")
-        if not (host in PUBLIC_HOSTS or host.startswith(PLAIN_ADDRESSES) or TOKEN.fullmatch(host)):
+        if host and not (
+            host in PUBLIC_HOSTS or host.startswith(PLAIN_ADDRESSES) or TOKEN.fullmatch(host)
+        ):
             host = self._alias(
                 "addr" if _IPV4.match(host) else "host",
                 host.split(".", 1)[0] if not _IPV4.match(host) else host,
@@ -254,6 +260,8 @@ class WordFilter(Names):
                 kept.append(part)
             elif at == 0 and part.startswith("~"):
                 kept.append("~" + self._alias("user", part[1:]))
+            elif _ACCOUNT.fullmatch(part) and before not in ("proc", "task"):
+                kept.append(DROPPED)
             elif before in HOMES:
                 kept.append(self._alias("user", part))
             elif part in HOMES or _is_part(part, last=at == len(parts) - 1):
