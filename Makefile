@@ -33,7 +33,7 @@ LOWEST_REPLAY := test_packaging.py test_speculation_draft.py test_speculation_fi
 LOWEST_SAMPLE := tests/core tests/views tests/cli tests/keys tests/weights tests/test_checkpoint_open.py \
   tests/test_display_html.py tests/test_export.py tests/test_packaging.py tests/test_weights_records.py
 # The steps of `make extra`, in their order: samples of the long checks.
-EXTRA ?= lint mutants-sample lowest-sample
+EXTRA ?= lint lowest-sample
 
 help:  ## This list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 10

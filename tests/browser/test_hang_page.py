@@ -149,7 +149,7 @@ def test_chips_choose_all_that_stand_alike(pages: Path, open_page: Open) -> None
 def test_search_marks_frames_and_enter_walks_them(pages: Path, open_page: Open) -> None:
     page = open_page(pages / "eight.html").page
     page.fill(".wb-stacks .wb-filter", "barrier")
-    assert "2 frames match" in page.inner_text(".wb-stacks .wb-told")
+    assert "2 frames match" in page.inner_text(".wb-stacks .wb-status")
     hits = page.locator(".wb-frame.wb-hit .wb-frame-name").all_inner_texts()
     assert hits == ["GroupCoordinator.barrier", "barrier"]
     page.press(".wb-stacks .wb-filter", "Enter")
@@ -160,7 +160,7 @@ def test_search_marks_frames_and_enter_walks_them(pages: Path, open_page: Open) 
 
 def test_search_finds_what_is_too_narrow_to_be_drawn(pages: Path, open_page: Open) -> None:
     page = open_page(pages / "apart.html").page
-    assert "the first 2,000 are shown" in page.inner_text(".wb-stacks .wb-told")
+    assert "the first 2,000 are shown" in page.inner_text(".wb-stacks .wb-status")
     page.fill(".wb-stacks .wb-filter", "f300_35")
     page.press(".wb-stacks .wb-filter", "Enter")
     assert page.inner_text(".wb-frame.wb-selected .wb-frame-name") == "f300_35"

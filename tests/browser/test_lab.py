@@ -50,7 +50,7 @@ def test_the_shipped_notebook_runs_and_its_views_answer(
         page.wait_for_timeout(1000)
         page.screenshot(path=Path(folder) / "lab.png")
     view.locator(".wb-filter").fill("q_proj")
-    assert " of " in view.locator(".wb-told").inner_text()
+    assert " of " in view.locator(".wb-status").inner_text()
     assert "q_proj" in view.locator(".wb-rows .wb-row .wb-name").first.get_attribute("title")
 
 

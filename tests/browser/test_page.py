@@ -39,7 +39,7 @@ def rows(page: Any) -> list[str]:
 
 
 def told(page: Any) -> str:
-    return str(page.inner_text(".wb-told"))
+    return str(page.inner_text(".wb-status"))
 
 
 def test_the_verdict_stands_first_and_large(pages: Path, open_page: Open) -> None:
@@ -368,8 +368,8 @@ def test_the_same_result_twice_on_a_page(open_page: Open, tmp_path: Path) -> Non
     page = open_page(path).page
     page.wait_for_selector(".wb-view[data-ready] >> nth=1")
     page.locator(".wb-filter").nth(1).fill("q_proj")
-    assert page.locator(".wb-told").nth(0).inner_text() == "23 rows · 23 groups"
-    assert page.locator(".wb-told").nth(1).inner_text() == "1 of 23 rows · 1 group"
+    assert page.locator(".wb-status").nth(0).inner_text() == "23 rows · 23 groups"
+    assert page.locator(".wb-status").nth(1).inner_text() == "1 of 23 rows · 1 group"
 
 
 def test_what_was_chosen_outlives_an_element_and_is_not_shared(

@@ -119,7 +119,7 @@ def test_a_trusted_notebook_is_alive_again(
         assert page.locator("text=Loading widget").count() == 0
         first = cell(page, 0)
         first.locator(".wb-filter").fill("q_proj")
-        assert first.locator(".wb-told").first.inner_text() == "1 of 23 rows · 1 group"
+        assert first.locator(".wb-status").first.inner_text() == "1 of 23 rows · 1 group"
         # The same result further down keeps its own filter.
         assert cell(page, 5).locator(".wb-filter").input_value() == ""
         assert cell(page, 0).locator(".wb-filter").input_value() == "q_proj"
@@ -155,7 +155,7 @@ def test_a_result_is_alive_after_the_other_cells_were_deleted(browser: Any, save
         view = page.locator(VIEW)
         view.wait_for(timeout=60_000)
         view.locator(".wb-filter").fill("q_proj")
-        assert view.locator(".wb-told").first.inner_text() == "1 of 23 rows · 1 group"
+        assert view.locator(".wb-status").first.inner_text() == "1 of 23 rows · 1 group"
 
 
 def test_an_untrusted_notebook_shows_the_whole_static_form(browser: Any, saved: Saved) -> None:

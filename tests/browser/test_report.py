@@ -45,7 +45,7 @@ def test_every_view_is_alive_and_answers(reports: Path, open_page: Open) -> None
     lost = views.nth(1)
     assert "10 of 16 keys" in lost.locator(".wb-line").inner_text()
     lost.locator(".wb-filter").fill("/layers.0.mlp/")
-    assert lost.locator(".wb-told").inner_text() == "3 of 24 rows · 3 groups"
+    assert lost.locator(".wb-status").inner_text() == "3 of 24 rows · 3 groups"
     lost.locator("summary").first.click()
     assert lost.locator(".wb-evidence[open]").count() == 1
 
@@ -118,7 +118,7 @@ def test_plain_nbconvert_shows_every_result_alive(browser: Any, tmp_path: Path) 
     views.nth(2).wait_for()
     assert views.count() == 3
     views.first.locator(".wb-filter").fill("q_proj")
-    assert views.first.locator(".wb-told").inner_text() == "1 of 23 rows · 1 group"
+    assert views.first.locator(".wb-status").inner_text() == "1 of 23 rows · 1 group"
     context.close()
 
     still = browser.new_context(offline=True, java_script_enabled=False)

@@ -84,7 +84,7 @@ def test_the_worst_tensor_is_open_with_its_histogram_and_its_statistics(
     page = open_page(pages / "target.html").page
     assert shown(page).startswith("model.layers.17.self_attn.q_proj.weight")
     assert "indistinguishable" in page.inner_text(".wb-one .wb-about-facts")
-    assert "could not be seen" in page.inner_text(".wb-one .wb-about-facts")
+    assert "would not be seen" in page.inner_text(".wb-one .wb-about-facts")
     assert page.locator(".wb-one .wb-bin").count() == 64
     assert page.locator(".wb-one .wb-fit").count() == 1
     strips = page.locator(".wb-strip")
@@ -100,7 +100,7 @@ def test_click_and_keys_lead_to_a_tensor(pages: Path, open_page: Open) -> None:
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowLeft")
     assert shown(page).startswith("model.layers.4.mlp.up_proj.weight")
-    assert "model.layers.4.mlp.up_proj.weight" in page.inner_text(".wb-map-told >> nth=0")
+    assert "model.layers.4.mlp.up_proj.weight" in page.inner_text(".wb-map-status >> nth=0")
     page.keyboard.press("n")
     assert shown(page).startswith("model.layers.17.input_layernorm.weight")
     page.keyboard.press("Home")
@@ -132,16 +132,16 @@ def test_the_map_is_coloured_by_numbers_too(pages: Path, open_page: Open) -> Non
 
 def test_the_table_is_filtered_sorted_and_taken_away(pages: Path, open_page: Open) -> None:
     page = open_page(pages / "draft.html").page
-    assert page.inner_text(".wb-table .wb-told") == "15 tensors"
+    assert page.inner_text(".wb-table .wb-status") == "15 tensors"
     page.fill(".wb-filter", "Q_PROJ")
-    assert page.inner_text(".wb-table .wb-told") == "0 of 15 tensors"
+    assert page.inner_text(".wb-table .wb-status") == "0 of 15 tensors"
     page.fill(".wb-filter", "/self_attn.[qk]/")
     assert names(page) == ["layers.0.self_attn.q_proj.weight", "layers.0.self_attn.k_proj.weight"]
     page.fill(".wb-filter", "/(/")
-    assert "Not a regular expression" in page.inner_text(".wb-table .wb-told")
+    assert "Not a regular expression" in page.inner_text(".wb-table .wb-status")
     page.fill(".wb-filter", "")
     page.click("[data-chip=trained]")
-    assert page.inner_text(".wb-table .wb-told") == "4 of 15 tensors"
+    assert page.inner_text(".wb-table .wb-status") == "4 of 15 tensors"
     page.click(".wb-sort >> text=Name")
     assert names(page)[0] == "embed_tokens.weight"
     page.click(".wb-sort >> text=Name")
@@ -166,19 +166,19 @@ def test_one_expert_of_many_is_found(pages: Path, open_page: Open) -> None:
     said = page.inner_text(".wb-members")
     assert "2 of 64 tensors are at init" in said
     assert "model.layers.3.mlp.experts.*" in said
-    assert page.inner_text(".wb-table .wb-told").startswith("64 of 2,340 tensors")
+    assert page.inner_text(".wb-table .wb-status").startswith("64 of 2,340 tensors")
     chips = page.locator(".wb-member-list .wb-chip")
     assert [text.split()[-1] for text in chips.all_inner_texts()][:3] == ["✗17", "✗40", "✓0"]
     chips.nth(1).click()
     assert ".experts.40." in shown(page)
     page.click(".wb-cell-chip")
-    assert page.inner_text(".wb-table .wb-told").startswith("2,340 tensors")
+    assert page.inner_text(".wb-table .wb-status").startswith("2,340 tensors")
 
 
 def test_what_a_notebook_leaves_out_is_said(open_page: Open, tmp_path: Path) -> None:
     limit = len(assets.packed(experts().payload())) // 2
     page = open_page(limited_page(tmp_path, experts(), limit)).page
-    assert "left out here" in page.inner_text(".wb-table .wb-told")
+    assert "left out here" in page.inner_text(".wb-table .wb-status")
     assert page.locator(".wb-box").count() == 12 * 6
 
 
@@ -197,7 +197,7 @@ def test_many_cells_are_one_canvas(pages: Path, open_page: Open) -> None:
     ]
     assert lines[0] == lines[2]
     assert lines[0] != lines[1]
-    assert page.inner_text(".wb-map-told").startswith("model.layers.140.")
+    assert page.inner_text(".wb-map-status").startswith("model.layers.140.")
     page.click("text=Dark")
     page.wait_for_timeout(100)
     dark = page.evaluate(pixel, [box["width"] / 2, box["height"] - 2 - 16 * (200 - 139) + 4])

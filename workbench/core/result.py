@@ -103,7 +103,7 @@ class Result(ABC):
         result = cls.restored(saved, verdict)
         if result.ok is not saved.ok:
             raise ValueError(f"ok is {saved.ok}, and what was checked makes it {result.ok}")
-        contradiction = result.contradiction()
+        contradiction = result.contradiction() or saving.words_against(saved)
         if contradiction:
             raise ValueError(f"ok is {saved.ok}, but {contradiction}")
         return result

@@ -88,11 +88,7 @@ def verdict_of(saved: Saved, what: str) -> Verdict:
     if saved.verdict is not None:
         if saved.verdict.sentence != saved.summary:
             raise ValueError("the summary is not the verdict's sentence")
-        if saved.ok is not None and saved.verdict.state == "cannot_tell":
-            raise ValueError(f"ok is {saved.ok}, but the state is cannot_tell")
-        _check_words(saved)
         return saved.verdict
-    _check_words(saved)
     return Verdict(
         state={True: "ok", False: "wrong", None: "open"}[saved.ok],
         sentence=saved.summary,
@@ -101,10 +97,14 @@ def verdict_of(saved: Saved, what: str) -> Verdict:
     )
 
 
-def _check_words(saved: Saved) -> None:
-    """Refuse an answer whose sentence says that there is none."""
-    if saved.ok is not None and saved.summary.lower().startswith("cannot tell"):
-        raise ValueError(f"ok is {saved.ok}, but the summary says that there is no answer")
+def words_against(saved: Saved) -> str:
+    """Return which words of an all-clear say that there is no answer, "" for none."""
+    if saved.ok is not True:
+        return ""
+    if saved.verdict is not None and saved.verdict.state == "cannot_tell":
+        return "the state is cannot_tell"
+    says = saved.summary.lower().startswith("cannot tell")
+    return "the summary says that there is no answer" if says else ""
 
 
 def strict(value: Any) -> Any:

@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
             continue
         print(f"→ {page} ({page.stat().st_size // 1000} KB, {time.perf_counter() - began:.0f} s)")
     index = write_index(options.out)
-    print(f"\nOpen {index.resolve().as_uri()} in a browser. No network is needed.")
+    print(f"\nOpen {index.resolve().as_uri()} in a browser. The reports work offline.")
     return failed
 
 

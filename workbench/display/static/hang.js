@@ -198,14 +198,14 @@ const way = (title, text) => h("div", { class: "wb-way" }, h("h4", { class: "wb-
 
 function leftOut({ threads, nodes, ranks }) {
   const parts = [threads && plural(threads, "thread"), nodes && plural(nodes, "deep frame"), ranks && plural(ranks, "rank")].filter(Boolean);
-  return parts.length > 0 && h("p", { class: "wb-told" }, `${parts.join(", ")} left out here; result.to_html(path) writes all.`);
+  return parts.length > 0 && h("p", { class: "wb-status" }, `${parts.join(", ")} left out here; result.to_html(path) writes all.`);
 }
 
 // Raw threads
 
 function threadsOf({ payload, glyphs, choice, names, standing }) {
   const list = h("div", { class: "wb-threads" });
-  const told = h("p", { class: "wb-told", role: "status" });
+  const told = h("p", { class: "wb-status", role: "status" });
   const box = h("input", {
     class: "wb-filter", type: "search", placeholder: "Filter threads by name or frame", spellcheck: "false", "aria-label": "Filter threads by name or frame",
     oninput: () => choice.change({ thread: box.value }),

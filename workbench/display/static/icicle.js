@@ -92,7 +92,7 @@ export class Icicle {
     });
     this.whole = h("button", { type: "button", class: "wb-button", onclick: () => this.choice.change({ node: null }) }, "Whole tree");
     this.every = h("button", { type: "button", class: "wb-button", onclick: () => this.choice.change({ all: !this.choice.ui.all }) }, "All frames");
-    this.told = h("p", { class: "wb-told", role: "status", "aria-live": "polite" });
+    this.told = h("p", { class: "wb-status", role: "status", "aria-live": "polite" });
     this.canvas = h("div", {
       class: "wb-icicle", role: "tree", tabindex: "0", "aria-label": "Merged stacks. Arrow keys move, Enter zooms, Escape shows the whole tree, / searches.",
       onkeydown: (event) => this.key(event), onclick: (event) => this.clicked(event),

@@ -10,7 +10,7 @@ export function launches(payload, { glyphs }) {
     nodes: [
       verdictOf(payload, glyphs),
       payload.launches.length > 0 && h("section", { "aria-label": "Launches" }, h("h3", { class: "wb-h" }, "Launches"),
-        payload.left_out > 0 && h("p", { class: "wb-told" }, `${plural(payload.left_out, "earlier launch", "earlier launches")} left out here; to_html(path) writes all.`),
+        payload.left_out > 0 && h("p", { class: "wb-status" }, `${plural(payload.left_out, "earlier launch", "earlier launches")} left out here; to_html(path) writes all.`),
         h("ol", { class: "wb-launches" }, payload.launches.map((launch) => launchOf(launch, glyphs)))),
       findingsOf(payload.findings, glyphs),
     ].filter(Boolean),

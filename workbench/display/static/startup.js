@@ -63,7 +63,7 @@ export class StartUp {
     const ticks = Array.from({ length: Math.floor(this.whole / step) + 1 }, (_, n) => n * step).filter((tick) => tick <= this.whole * 0.94);
     return h("section", { class: "wb-startup", "aria-label": "Start-up by the log" },
       h("h3", { class: "wb-h" }, "Start-up by the log"),
-      h("p", { class: "wb-told" }, `from ${clock(start)} on the log's clock`, silent > 0 && " · silence is counted to the last snapshot", " · hatched: begun, never ended"),
+      h("p", { class: "wb-status" }, `from ${clock(start)} on the log's clock`, silent > 0 && " · silence is counted to the last snapshot", " · hatched: begun, never ended"),
       h("div", { class: "wb-lanes" },
         silent > 0 && end - silent > start && h("div", { class: "wb-lane wb-axis" }, h("span", {}),
           h("div", { class: "wb-track" }, h("span", { class: "wb-silent", style: `left:${at(end - silent)}` }, h("span", {}, `silent for ${duration(silent)}`)))),

@@ -155,7 +155,7 @@ export class Table {
       onkeydown: (event) => this.filterKey(event),
     });
     this.chips = h("div", { class: "wb-chips", role: "group", "aria-label": "Show only" });
-    this.told = h("p", { class: "wb-told", role: "status", "aria-live": "polite" });
+    this.told = h("p", { class: "wb-status", role: "status", "aria-live": "polite" });
     this.tools = h("div", { class: "wb-tools" },
       (this.folder = h("button", { type: "button", class: "wb-button", onclick: () => this.foldAll() }, "Expand all")),
       this.markdownButton(),

@@ -106,7 +106,7 @@ class WeightView {
   detailOf() {
     const { row, cell } = this.ui;
     if (row === null && cell === null) {
-      return [h("p", { class: "wb-muted" }, "Choose a cell, or a row of the table, to see one ", this.payload.noun, ". Arrow keys move in the map; n goes to the next that stands out.")];
+      return [h("p", { class: "wb-muted" }, "Choose a cell, or a row of the table, to see one ", this.payload.noun, ". Arrow keys move in the map; n goes to the next odd one.")];
     }
     const members = cell === null ? [] : this.data.rowsOf(cell);
     const nodes = [];

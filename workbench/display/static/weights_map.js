@@ -12,7 +12,7 @@ export class WeightMap {
     this.cells = map.row.length;
     this.onCanvas = this.cells > MOST_SVG;
     this.at = new Map(map.row.map((row, cell) => [row * map.labels.length + map.column[cell], cell]));
-    this.told = h("p", { class: "wb-told wb-map-told", "aria-live": "polite" });
+    this.told = h("p", { class: "wb-status wb-map-status", "aria-live": "polite" });
     this.frame = h("div", {
       class: "wb-map-frame", tabindex: "0", role: "application", "aria-roledescription": "map of layers",
       "aria-label": `${map.stack || "Outside of layers"}: ${plural(map.layers.length, "layer")}, ${plural(map.labels.length, "kind")}; arrow keys move`,

@@ -25,7 +25,7 @@ export class TensorTable {
       oninput: () => this.change({ filter: this.filterBox.value, scroll: 0 }), onkeydown: (event) => this.filterKey(event),
     });
     this.chips = h("div", { class: "wb-chips", role: "group", "aria-label": "Show only" });
-    this.told = h("p", { class: "wb-told", role: "status", "aria-live": "polite" });
+    this.told = h("p", { class: "wb-status", role: "status", "aria-live": "polite" });
     this.cellChip = h("button", { type: "button", class: "wb-chip wb-cell-chip", onclick: clearCell }, "One cell only", h("span", { "aria-hidden": "true" }, " ✕"));
     this.headers = this.columns.map(([key, label]) => h("div", { role: "columnheader", class: `wb-cell wb-c-${key}` },
       h("button", { type: "button", class: "wb-sort", onclick: () => this.sortBy(key) }, label)));

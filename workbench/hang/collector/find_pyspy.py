@@ -61,7 +61,7 @@ def _scripts(scheme: str | None = None) -> str:
         return (
             sysconfig.get_path("scripts", scheme) if scheme else sysconfig.get_path("scripts")
         ) or ""
-    except (ImportError, KeyError, OSError):
+    except (AttributeError, ImportError, KeyError, OSError):
         return ""
 
 

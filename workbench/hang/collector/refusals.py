@@ -77,7 +77,7 @@ def translate(error: str, place: Place, *, state: str = "", tracer: int = 0) -> 
     if "os error 2" in error or "No such file or directory" in error:
         return "the process ended while it was looked at", ""
     last = [line.strip() for line in error.splitlines() if line.strip()]
-    return f"py-spy failed: {last[0][:200] if last else 'it said nothing'}", ""
+    return f"py-spy failed: {last[0][:200] if last else 'it wrote nothing'}", ""
 
 
 def _remedy(place: Place) -> str:
@@ -99,7 +99,7 @@ def _remedy(place: Place) -> str:
     if not place.sys_ptrace:
         return "This root lacks the capability SYS_PTRACE: run it as the host's root."
     if place.ptrace_scope == 3:
-        return "kernel.yama.ptrace_scope is 3: nobody may trace until the machine is restarted."
+        return "kernel.yama.ptrace_scope is 3: tracing is off until the machine is restarted."
     return "A security policy (seccomp, AppArmor, SELinux) forbids it: run it as root on the host."
 
 

@@ -108,9 +108,9 @@ def choose(pid: int | None, processes: dict[int, proc.Stat]) -> Server:
             return servers[0]
         if not servers:
             raise CollectError(
-                "no SGLang server is running here",
+                "there is no SGLang server running here",
                 _blind_spot(processes)
-                or "no process is called sglang::scheduler, sglang.launch_server or sglang serve",
+                or "there is no process named sglang::scheduler, sglang.launch_server or sglang serve",
                 "Give the pid of one of its processes, or open its log with workbench.open_evidence.",
             )
         raise CollectError(
@@ -145,7 +145,7 @@ def choose(pid: int | None, processes: dict[int, proc.Stat]) -> Server:
         )
     raise CollectError(
         f"process {pid} belongs to no SGLang server",
-        f"SGLang servers here: {known}" if known else "no SGLang server is running here",
+        f"SGLang servers here: {known}" if known else "there is no SGLang server running here",
         "Give the pid of one of a server's processes.",
     )
 
