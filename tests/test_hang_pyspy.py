@@ -83,7 +83,7 @@ SUSPEND = "Error: Failed to suspend process\nReason: EPERM: Operation not permit
         ("unexpected waitpid result PtraceEvent(Pid(7), SIGSTOP, 128)", HOST, "T", 0, "stopped", "--nonbl"),
         ("Failed to merge native and python frames", HOST, "S", 0, "could not match", "native"),
         ("thread 'main' panicked at src/x.rs", HOST, "S", 0, "py-spy failed: thread 'main'", ""),
-        ("", HOST, "S", 0, "it said nothing", ""),
+        ("", HOST, "S", 0, "it wrote nothing", ""),
     ],
 )  # fmt: skip
 def test_a_refusal_is_translated_truthfully(
