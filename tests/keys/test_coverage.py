@@ -169,3 +169,12 @@ def test_a_launch_that_was_not_understood_is_no_all_clear(launch: str) -> None:
 )
 def test_a_launch_that_was_understood_is_checked(launch: str) -> None:
     assert workbench.diff_keys(DRAFT, "sglang==0.5.14", launch=launch).ok is True
+
+
+def test_a_proved_fault_is_said_though_the_launch_was_not_understood() -> None:
+    found = workbench.diff_keys(
+        "data/drafts/speculators", "sglang==0.5.11", launch="bash launch.sh"
+    )
+    assert found.ok is False
+    assert not found.summary.startswith("Cannot tell")
+    assert "not a launch of SGLang" in found.verdict.missing[0]

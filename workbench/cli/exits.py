@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import IntEnum
 
+from workbench.core.verdict import worst
+
 MEANING = (
     "Exit codes: 0 ok; 1 something is wrong; 2 could not run (what happened, why and what to do next are on "
     "standard error); 3 cannot tell. Of several results, the worst decides."
@@ -29,12 +31,7 @@ def of_verdicts(verdicts: Iterable[object]) -> ExitCode:
         The ``ok`` of each result. Only True is 0: False is worse than None, and whatever is neither True
         nor False is None. Where nothing was judged, nothing is ok.
     """
-    found = list(verdicts)
-    if any(ok is False for ok in found):
-        return ExitCode.WRONG
-    if found and all(ok is True for ok in found):
-        return ExitCode.OK
-    return ExitCode.CANNOT_TELL
+    return {True: ExitCode.OK, False: ExitCode.WRONG, None: ExitCode.CANNOT_TELL}[worst(verdicts)]
 
 
 def of_results(*results: object) -> ExitCode:

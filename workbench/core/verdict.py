@@ -15,7 +15,8 @@ from msgspec import Meta, Struct, structs
 from workbench.core.finding import Confidence
 
 State = Literal["ok", "wrong", "open"]
-_WORST: tuple[State, ...] = ("wrong", "open", "ok")
+WORST: tuple[State, ...] = ("wrong", "open", "ok")
+"""The states of an item, the worst first."""
 
 OLD = "saved by version 0.1, which recorded no coverage"
 """Why an item of a result that version 0.1 saved is all that is known of its coverage."""
@@ -95,7 +96,7 @@ def cover(items: Iterable[Item], settled: Iterable[Settled]) -> Coverage:
     found: dict[tuple[str, str], Settled] = {}
     for one in settled:
         before = found.get((one.kind, one.name))
-        if before is None or _WORST.index(one.state) < _WORST.index(before.state):
+        if before is None or WORST.index(one.state) < WORST.index(before.state):
             found[one.kind, one.name] = one
     covered = []
     for item in items:
@@ -150,9 +151,12 @@ def unrecorded(ok: bool | None, what: str) -> Coverage:
     return Coverage((Item("result", what, state, OLD), *([] if ok is None else [aside])))
 
 
-def worst(answers: Iterable[bool | None]) -> bool | None:
-    """Return the worst of several answers: False before None before True; None where there is none."""
+def worst(answers: Iterable[object]) -> bool | None:
+    """Return the worst of several answers: False before None before True; None where there is none.
+
+    Whatever is neither True nor False counts as None.
+    """
     given = list(answers)
-    if not given:
-        return None
-    return False if False in given else None if None in given else True
+    if any(ok is False for ok in given):
+        return False
+    return True if given and all(ok is True for ok in given) else None

@@ -306,7 +306,6 @@ def _result(
     findings = _findings(checkpoint, outcome, renames, kept, answer.uncovered)
     unsure = "" if certain else why or "this release is not known"
     draft = any(name in kept for name in ("vocabulary", "auxiliary_layers"))
-    version = outcome.version
     question = coverage.Question(
         table=checkpoint.table,
         outcome=outcome,
@@ -314,11 +313,13 @@ def _result(
         unsure=unsure,
         uncovered=answer.uncovered,
         target=target is not None,
-        launch=None if launch is None else doubt(launch, outcome.engine, version, draft),
+        launch=None if launch is None else doubt(launch, outcome.engine, outcome.version, draft),
         draft=draft,
     )
-    open_launch = f"of the launch line {question.launch}" if question.launch else ""
-    sentence = verdict.summary_line(outcome, findings, unsure or open_launch, answer.uncovered)
+    covered = coverage.covered(question)
+    if covered.ok is None and question.launch and not unsure:  # a proved fault is said as such
+        unsure = f"of the launch line {question.launch}"
+    sentence = verdict.summary_line(outcome, findings, unsure, answer.uncovered)
     return KeyDiff(
         checkpoint=str(checkpoint.source),
         model=model,
@@ -327,7 +328,7 @@ def _result(
         model_class=outcome.model_class,
         basis=outcome.basis,
         outcome=outcome.outcome,
-        verdict=verdict.of(outcome.outcome, outcome.basis, coverage.covered(question), sentence),
+        verdict=verdict.of(outcome.outcome, outcome.basis, covered, sentence),
         keys=outcome.keys,
         parameters=outcome.parameters,
         error=outcome.error,
@@ -366,5 +367,5 @@ def _findings(
     uncovered: str,
 ) -> tuple[Finding, ...]:
     found = verdict.findings(outcome, renames, str(checkpoint.source), uncovered)
-    broken = sorted((f for each in kept.values() for f in each), key=lambda f: GRAVITY[f.severity])
+    broken = (f for each in kept.values() for f in each)
     return tuple(sorted([*found, *broken], key=lambda finding: GRAVITY[finding.severity]))

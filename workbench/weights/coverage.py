@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.core.verdict import Coverage, Item, Settled, State, cover
+from workbench.core.verdict import WORST, Coverage, Item, Settled, State, cover
 from workbench.core.wording import plural
 from workbench.errors import shorten
 from workbench.weights.changes import STATES, Changes
@@ -23,7 +23,6 @@ READING = "every tensor that was asked for is read"
 NONE = "a matrix of weights"
 FILLED = "rows and columns are filled"
 
-_WORST: tuple[State, ...] = ("wrong", "open", "ok")
 Judged = tuple[State, str]
 
 
@@ -112,7 +111,7 @@ def _worst(found: Iterable[Any], total: int, good: Judged) -> Judged:
     counts = Counter(found)
     if not counts:
         return good
-    state, how = min(counts, key=lambda each: (_WORST.index(each[0]), -counts[each]))
+    state, how = min(counts, key=lambda each: (WORST.index(each[0]), -counts[each]))
     count = counts[state, how]
     return state, how if count == total else f"{count:,} of {total:,}: {how}"
 
