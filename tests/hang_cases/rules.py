@@ -439,7 +439,7 @@ BY_RULE = (
         "ready",
         "three wait for the next requests, which rank 0 never sends",
         odd=(0,),
-        rule="R13",
+        rule="loop_held",
     ),
     Case(
         "R14-draft",

@@ -454,7 +454,8 @@ TRAPS = (
         ),
         "hung",
         "graph_decode",
-        "a thread that waits for another thread is not at fault by itself",
+        "who waits for another thread of its own is behind the others, not at fault by itself",
+        odd=(0,),
     ),
     Case(
         "trap-three-dumps-of-eight",

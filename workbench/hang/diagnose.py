@@ -12,7 +12,8 @@ from workbench.hang import coverage, evidence, phases, rows, waits
 from workbench.hang.diagnosis import HangDiagnosis
 from workbench.hang.experiments import plan
 from workbench.hang.join import rank_groups
-from workbench.hang.rank_group import GroupRank, RankGroup
+from workbench.hang.gpu_load import load
+from workbench.hang.rank_group import BUSY_GPU, GroupRank, RankGroup
 from workbench.hang.records import WELL, Phase, Scene, WaitClass
 from workbench.hang.rules import Judgement, Rule, apart, rule_for
 
@@ -263,7 +264,15 @@ def _main_pid(scene: Scene) -> str:
 
 
 def _permuted(group: RankGroup, odd: GroupRank) -> dict[str, str]:
-    """Return the visible GPUs with the odd rank's changed for its neighbour's."""
+    """Return the visible GPUs with the odd rank's changed for its neighbour's.
+
+    Not where its GPU computes, or where all GPUs are busy: then it is not the GPU that sets the rank apart.
+    """
+    used = [rank.gpu.utilisation or 0.0 for rank in group.alive if rank.gpu is not None]
+    if odd.gpu is not None and load(odd.gpu) == "computes":
+        return {}
+    if used and len(used) == len(group.alive) and min(used) >= BUSY_GPU:
+        return {}
     same_host = [rank for rank in group.alive if rank.host == odd.host]
     given = group.environment.get("CUDA_VISIBLE_DEVICES", "")
     devices = given.split(",") if given else [str(i) for i in range(len(same_host))]

@@ -224,12 +224,21 @@ def _group(
         over=_over(scene, base, ranks),
         unnamed=unnamed,
         behind=tuple(n for n in base.behind if n in numbers),
+        story=_own_batches(base, numbers),
         snapshots=max(counts, default=0),
         interval=min((_interval(seen[n]) for n in numbers if n in seen), default=0.0),
         since=min((t[-2] for t in times if len(t) > 1), default=None),
         until=max((t[-1] for t in times if t), default=None),
         lock_holders=_holders(ranks),
     )
+
+
+def _own_batches(base: RankGroup, numbers: range) -> phases.Story:
+    """Return the story with the batches of these ranks: those of one replica say nothing of another."""
+    if len(numbers) >= base.expected:
+        return base.story
+    mine = tuple(one for one in base.story.batches if one.rank in numbers)
+    return dataclasses.replace(base.story, batches=mine)
 
 
 def _over(scene: Scene, base: RankGroup, ranks: Sequence[GroupRank]) -> bool:
@@ -366,7 +375,9 @@ def _with_motion(rank: GroupRank, sightings: Sequence[tuple[Snapshot, Process]])
     if same and rank.wait == "LOCK" and before.lock_files and after.lock_files:
         same = bool(set(before.lock_files) & set(after.lock_files))  # at another lock it got on
     sleeps = _sleeps(earlier, before.pid) and _sleeps(later, after.pid)
-    rank = dataclasses.replace(rank, cpu=cpu, io=io, same_stack=same, sleeps=sleeps)
+    rank = dataclasses.replace(
+        rank, cpu=cpu, io=io, same_stack=same, sleeps=sleeps, before=stack
+    )
     return dataclasses.replace(rank, moving=_moving(rank))
 
 
@@ -388,6 +399,9 @@ def _moving(rank: GroupRank) -> bool | None:
     if rank.compilers or (rank.io or 0.0) > BUSY_IO or rank.same_stack is False:
         return True
     busy = (rank.cpu or 0.0) > BUSY_CPU
+    if busy and rank.same_stack and rank.in_loop and rank.wait == "RUNNING":
+        # In the event loop CPU time at one place is no work: a device is polled there without a frame of it.
+        return None
     if rank.same_stack and rank.wait in waits.SPINNING:
         return False
     if busy:
@@ -407,7 +421,11 @@ def _gpu(snapshot: Snapshot, process: Process) -> Gpu | None:
         return mine[0]
     ranks = [p for p in snapshot.processes if p.rank is not None and p.host == process.host]
     if not mine and len(ranks) == len(snapshot.gpus) and process.rank is not None:
-        ordered = sorted(ranks, key=lambda p: p.rank.world if p.rank else 0)
+        # Replicas number their ranks alike: then they follow each other.
+        alike = len({p.rank.world for p in ranks if p.rank}) < len(ranks)
+        ordered = sorted(
+            ranks, key=lambda p: (p.rank.dp or 0 if alike else 0, p.rank.world) if p.rank else (0, 0)
+        )
         return snapshot.gpus[ordered.index(process)]
     return None
 

@@ -13,12 +13,12 @@ from collections.abc import Callable
 
 from workbench.core.finding import Confidence
 from workbench.hang import waits
+from workbench.hang.gpu_load import load
 from workbench.hang.rank_group import BUSY_GPU, EMPTY_GPU_MIB, GroupRank, RankGroup
 from workbench.hang.records import Phase, State, WaitClass
 
 GRAPHS: frozenset[str] = frozenset({"graph_prefill", "graph_decode", "graph_draft"})
-# Waits from which nothing follows about the rank itself: its partner is another thread or process.
-_ELSEWHERE: frozenset[WaitClass] = frozenset({"QUEUE", "IPC", "UNKNOWN"})
+_COLLECTIVE: frozenset[WaitClass] = frozenset({"HOST_COLL", "STORE", "NCCL_INIT"}) | waits.ON_DEVICE
 _JOINING: tuple[WaitClass, ...] = ("NCCL_INIT", "STORE", "HOST_COLL")
 # Exit codes of a server that was asked to end: it ends its ranks by SIGTERM or SIGQUIT.
 ASKED_EXITS = frozenset({0, -15, -3, 143, 131})
@@ -26,8 +26,12 @@ ASKED_EXITS = frozenset({0, -15, -3, 143, 131})
 # which a GPU of the size of an A100 or more spins (measured on H200: idle 118 W, spinning 122 to 150 W).
 _RESTS = 0.1
 _UNUSED_GPU = 20.0
-_BIG_GPU_MIB = 60_000.0
-_SPINNING_WATTS = 200.0
+# CPU seconds a second of a rank whose event loop turns (measured 0.5 to 0.9; threads next to a loop that waits
+# use up to 0.11).
+_TURNS = 0.3
+# Collectives of the event loop itself, in which a healthy server of several ranks is for most of an idle turn.
+_LOOP_SYNC = ("prepare_mlp_sync_batch",)
+_OUTSIDE = ("init_weights_update_group", "init_custom_process_group", "init_weights_send_group")
 _REGISTRATION = ("register_graph_buffers", "_register_graph_inputs", "register_graph_inputs")
 _AUTOTUNE = ("autotune", "tactic", "_profile_single_kernel", "choose_one", "AutoTuner")
 
@@ -42,6 +46,9 @@ def apart(group: RankGroup) -> tuple[GroupRank, ...]:
         return stopped if len(stopped) < len(ranks) else ()
     if len({(rank.wait, rank.place) for rank in ranks}) == 1:
         return ()
+    receiving = group.of("IDLE")
+    if receiving and len(receiving) < len(ranks) and all(rank.in_loop for rank in ranks):
+        return _behind_the_receive(ranks, receiving)
     waiting = group.of(*waits.FOR_OTHERS)
     device = group.of(*waits.ON_DEVICE)
     busy = tuple(rank for rank in ranks if rank not in waiting and rank not in device)
@@ -57,6 +64,20 @@ def apart(group: RankGroup) -> tuple[GroupRank, ...]:
     return _one_elsewhere(ranks)
 
 
+def _behind_the_receive(
+    ranks: tuple[GroupRank, ...], receiving: tuple[GroupRank, ...]
+) -> tuple[GroupRank, ...]:
+    """Return the ranks that have not come back to the receive of the event loop, where the others are.
+
+    Most ranks in a collective of the loop's work and few in the receive: those few may have left it out.
+    """
+    rest = tuple(rank for rank in ranks if rank not in receiving)
+    own_work = all(rank.wait not in waits.FOR_OTHERS | waits.ON_DEVICE for rank in rest)
+    known = all(rank.wait != "UNKNOWN" for rank in rest)
+    fewer = len(rest) < len(receiving) or len(ranks) == 2
+    return rest if known and (own_work or fewer) else ()
+
+
 def _behind_the_rest(
     group: RankGroup, busy: tuple[GroupRank, ...], waiting: tuple[GroupRank, ...]
 ) -> tuple[GroupRank, ...]:
@@ -64,8 +85,8 @@ def _behind_the_rest(
     locked = tuple(rank for rank in busy if rank.wait == "LOCK")
     free = tuple(rank for rank in busy if rank.wait != "LOCK")
     if len(locked) > 1 and len(free) == 1 and not waiting:
-        return free if free[0].wait not in _ELSEWHERE else ()  # who holds what the others want
-    if not waiting or len(busy) > len(waiting) or any(rank.wait in _ELSEWHERE for rank in busy):
+        return free if free[0].wait not in ("QUEUE", "IPC", "UNKNOWN") else ()  # who holds it
+    if not waiting or len(busy) > len(waiting) or any(rank.wait == "UNKNOWN" for rank in busy):
         return ()
     holders = {n for numbers in group.lock_holders.values() for n in numbers}
     if locked and holders & {rank.number for rank in waiting}:
@@ -130,7 +151,12 @@ def _has(group: RankGroup, words: tuple[str, ...]) -> bool:
 
 def _working(group: RankGroup) -> tuple[GroupRank, ...]:
     """Return the ranks that get on, other than in circles in an event loop."""
-    return tuple(rank for rank in group.alive if rank.moving and rank.wait != "IDLE")
+    return tuple(r for r in group.alive if r.moving and r.wait != "IDLE" and not _turns(r))
+
+
+def _turns(rank: GroupRank) -> bool:
+    """Whether a rank is in its event loop, outside of a batch, and the loop got on."""
+    return rank.turns and not waits.in_batch(rank.frames)
 
 
 def _dead_server(group: RankGroup) -> bool:
@@ -167,13 +193,15 @@ def _serving(group: RankGroup, phase: Phase) -> bool:
     in_loop = [rank for rank in group.alive if waits.in_event_loop(rank.frames)]
     if phase != "ready" or len(in_loop) < len(group.alive) or not group.complete:
         return False
-    batch = [rank for rank in group.alive if waits.in_batch(rank.frames)]
-    if batch and group.twice and group.progressed:
-        return True
-    if len(batch) < len(group.alive) and all(rank.same_stack for rank in batch):
-        return False  # some stay in a batch for which the others do not work
-    turning = [r for r in group.alive if (r.moving or r.wait == "IDLE") and not r.compilers]
-    return bool(batch) and group.twice and len(turning) == len(group.alive)
+    batch = [
+        rank
+        for rank in group.alive
+        if waits.in_batch(rank.frames) or waits.in_batch(rank.before)
+    ]
+    if not (batch and group.twice) or any(rank.compilers for rank in group.alive):
+        return False
+    # A batch of these ranks ended, or every rank that works at one is elsewhere in it.
+    return group.progressed or all(rank.turns for rank in batch)
 
 
 def _as_under_load(group: RankGroup, phase: Phase) -> bool:
@@ -188,22 +216,49 @@ def _as_under_load(group: RankGroup, phase: Phase) -> bool:
     gpus = [rank.gpu for rank in group.alive if rank.gpu is not None] or list(group.gpus)
     rests = any(rank.cpu is not None and rank.cpu <= _RESTS for rank in group.alive)
     unused = any(gpu.utilisation is not None and gpu.utilisation < _UNUSED_GPU for gpu in gpus)
-    spins = any(
-        (gpu.memory_total_mib or 0.0) > _BIG_GPU_MIB
-        and gpu.power_watts is not None
-        and gpu.power_watts < _SPINNING_WATTS
-        for gpu in gpus
-    )
+    spins = any(load(gpu) == "spins" for gpu in gpus)
     return not (rests or unused or spins or group.silent or group.behind)
 
 
+def _computing(group: RankGroup) -> tuple[GroupRank, ...]:
+    """Return the ranks that wait for a GPU that computes: utilisation and power say so together."""
+    device = group.of(*waits.ON_DEVICE)
+    return tuple(r for r in device if r.gpu is not None and load(r.gpu) == "computes")
+
+
+def _alike(group: RankGroup) -> bool:
+    """Whether all ranks are at one place."""
+    return len({(rank.wait, rank.place) for rank in group.alive}) == 1
+
+
+def _in_loop_collective(group: RankGroup) -> bool:
+    """Whether all ranks wait for each other below their event loops, outside of a batch."""
+    return all(
+        rank.in_loop and not waits.in_batch(rank.frames) and rank.wait in _COLLECTIVE
+        for rank in group.alive
+    )
+
+
+def _may_turn(group: RankGroup) -> bool:
+    """Whether ranks that are alike in a collective of every turn may be turning: CPU time, or none known."""
+    cpu = [rank.cpu for rank in group.alive]
+    return _has(group, _LOOP_SYNC) and any(one is None or one >= _TURNS for one in cpu)
+
+
+def _polls(group: RankGroup) -> bool:
+    """Whether a rank uses CPU time at one place of its event loop, and nothing shows that it gets on."""
+    still = (r for r in group.alive if r.in_loop and r.same_stack and r.moving is None)
+    return group.complete and group.twice and any(still)
+
+
 def _idle(group: RankGroup, phase: Phase) -> bool:
-    """All ranks in their event loops, and something says that the loops turn."""
-    if not (group.complete and group.twice and _all(group, "IDLE")):
+    """All ranks in the receive of their event loops, and something says that each loop turns."""
+    if not (group.complete and group.twice and group.alive):
+        return False
+    if not all(rank.wait == "IDLE" or _turns(rank) for rank in group.alive):
         return False
     sleeping = _has(group, ("maybe_sleep",))
-    turning = [rank for rank in group.alive if rank.same_stack is False or (rank.cpu or 0.0) > 0.05]
-    return sleeping or len(turning) == len(group.alive)
+    return sleeping or all(rank.turns or (rank.cpu or 0.0) >= _TURNS for rank in group.alive)
 
 
 def _gpu(group: RankGroup, low: float, high: float) -> bool:
@@ -214,8 +269,10 @@ def _gpu(group: RankGroup, low: float, high: float) -> bool:
 
 
 def _one_gpu_busy(group: RankGroup) -> bool:
+    """Whether the one rank that waits for its GPU has the only busy one: else all are in one kernel."""
     odd = group.of("CUDA_SYNC")
-    return len(odd) == 1 and odd[0].gpu is not None and (odd[0].gpu.utilisation or 0.0) >= BUSY_GPU
+    busy = [r for r in group.alive if r.gpu is not None and (r.gpu.utilisation or 0.0) >= BUSY_GPU]
+    return len(odd) == 1 and busy == list(odd)
 
 
 def _asleep(group: RankGroup, phase: Phase) -> bool:
@@ -299,6 +356,33 @@ RULES: tuple[Rule, ...] = (
     Rule("RF", "hung", lambda k, p: _frozen(k) and bool(_injected(k)),
          "the ranks do not move, and a test switch of SGLang that makes it sleep is set",
          "the launch asks for the sleep", ("no_injection",)),
+    Rule("gpu_computes", "slow", lambda k, p: _frozen(k) and bool(_computing(k)) and not _as_under_load(k, p),
+         "a rank waits for its GPU, and that GPU computes (utilisation and power)",
+         "a kernel takes its time, and the others wait for that rank: slow, not hung", ("wait",),
+         unknown="whether the kernel ends: a later snapshot would show it"),
+    Rule("outside_group", "hung", lambda k, p: _frozen(k) and _alike(k) and _has(k, _OUTSIDE),
+         "all ranks wait to join a process group with a process outside this server",
+         "the other side, a trainer for example, has not come, or the address, port or world size differs",
+         ("ask_trainer",), unknown="what the process outside does: it is not in the evidence"),
+    Rule("loop_sync", "cannot_tell", lambda k, p: _frozen(k) and _in_loop_collective(k) and _alike(k)
+         and _may_turn(k),
+         "all ranks are in the synchronisation that their event loops run in each turn, and use CPU time",
+         "a server without requests is there for most of its time; a hung one stays there",
+         ("more_snapshots",), unknown="whether the loops turn: more snapshots would show it"),
+    Rule("loop_collective", "hung", lambda k, p: _frozen(k) and _in_loop_collective(k) and _alike(k),
+         "all ranks wait in one collective below their event loops, outside of a batch",
+         "the collective does not end: a rank of its group that is not here, or what it runs on",
+         ("hicache_prefetch_off", "hicache_off", "dp_attention_off", "native", "soft_watchdog"),
+         unknown="why it does not end: all ranks are at one place"),
+    Rule("loop_held", "hung", lambda k, p: _frozen(k) and all(r.in_loop for r in k.alive)
+         and _some(k, "IDLE") and not _all(k, "IDLE"),
+         "ranks wait in the receive of the event loop for one that has not come back to it",
+         "that rank is held up by its own work in the loop",
+         ("grammar_backend", "hicache_prefetch_off", "hicache_off", "file_system", "overlap_off", "native"), accuses=True),
+    Rule("loop_polls", "cannot_tell", lambda k, p: _polls(k),
+         "a rank uses CPU time at one place of its event loop in both snapshots",
+         "it may poll a device that does not answer, or compute for long: CPU time is no progress",
+         ("native", "more_snapshots"), unknown="in what it is below Python: native frames would show it"),
     Rule("R3", "hung", lambda k, p: _frozen(k) and _all(k, "LOCK"),
          "all ranks wait for a file lock, and there is no compiler",
          "the lock's owner is gone or outside this server: a build was killed, and its lock file stayed",
@@ -374,7 +458,7 @@ RULES: tuple[Rule, ...] = (
     Rule("R19", "hung", lambda k, p: _frozen(k) and _some(k, "HOST_COLL", "STORE") and bool(apart(k)),
          "ranks wait in a collective, and one has not reached it",
          "the rank that did not reach it is held up by its own work, its GPU or its host",
-         ("other_gpu", "soft_watchdog"), accuses=True,
+         ("other_gpu", "native", "soft_watchdog"), accuses=True,
          unknown="whether it is the rank or its GPU: another GPU would show it"),
     Rule("R18", "hung", lambda k, p: _frozen(k) and not _all(k, "IDLE"),
          "every rank is at the same place in both snapshots",

@@ -183,6 +183,15 @@ def plain_name(function: str) -> str:
     return function
 
 
+def path(frames: Sequence[Frame]) -> tuple[str, ...]:
+    """Return the functions of a stack without lines, wrappers and native frames, root first."""
+    return tuple(
+        plain_name(frame.function)
+        for frame in reversed(frames)
+        if not is_wrapper(frame) and not frame.module
+    )
+
+
 _WORDS = tuple(frozenset(mark.names.split()) for mark in _MARKS)
 
 
