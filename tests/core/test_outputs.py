@@ -27,7 +27,7 @@ from workbench.evidence.folder import writing_case
 from workbench.evidence.launches import append, from_command
 from workbench.export.index import write_index
 from workbench.hang import speedscope
-from workbench.hang.pack_collector import pack
+from workbench.hang.collect.pack_collector import pack
 from workbench.keys.diff import diff_keys
 from workbench.weights.scan import scan_weights
 

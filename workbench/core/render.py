@@ -18,7 +18,7 @@ KINDS = {
     "workbench.hang/1": ("workbench.hang.diagnosis", "HangDiagnosis", "hang"),
     "workbench.launches/1": ("workbench.hang.ledger", "LaunchLedger", "launches"),
     "workbench.replay/1": ("workbench.speculation.result", "Replay", "replay"),
-    "workbench.ablations/1": ("workbench.speculation.ablations", "Ablations", "ablations"),
+    "workbench.ablations/1": ("workbench.speculation.ablate.ablations", "Ablations", "ablations"),
 }
 
 
