@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from workbench.hang.judge.diagnosis import HangDiagnosis
 
 from workbench.evidence import launches as store
-from workbench.hang.diagnosis import HangDiagnosis
 from workbench.hang.diagnosis_records import Span
-from workbench.hang.ledger import LaunchLedger
+from workbench.hang.ledger.ledger import LaunchLedger
 
 from ..conftest import ROOT
 from ..hang_samples import diverged, forest, hostile, partly_seen
