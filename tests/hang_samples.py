@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from workbench.hang.judge.diagnosis import HangDiagnosis
+from workbench.hang.diagnosis import HangDiagnosis
 
 from workbench.core.finding import Confidence, Experiment, Finding
 from workbench.core.verdict import Coverage, Item, Verdict

@@ -13,7 +13,7 @@ from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
 import pytest
-from workbench.hang.judge.diagnosis import HangDiagnosis
+from workbench.hang.diagnosis import HangDiagnosis
 
 from tests.forms import check_forms
 from tests.hang_samples import HOSTILE, diverged, hostile, idle, partly_seen

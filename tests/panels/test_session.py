@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from workbench.hang.judge.diagnosis import HangDiagnosis
+from workbench.hang.diagnosis import HangDiagnosis
 
 import workbench
 from workbench.core import progress

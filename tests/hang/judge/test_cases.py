@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from workbench.hang.judge.diagnosis import HangDiagnosis
+from workbench.hang.diagnosis import HangDiagnosis
 
 import workbench
 from tests.conftest import ROOT

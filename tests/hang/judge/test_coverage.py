@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from workbench.hang.judge.diagnosis import HangDiagnosis
+from workbench.hang.diagnosis import HangDiagnosis
 
 import workbench
 from tests.hang.cases import CASES

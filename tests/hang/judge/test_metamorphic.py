@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from workbench.hang.judge.diagnosis import HangDiagnosis
+from workbench.hang.diagnosis import HangDiagnosis
 
 from tests.hang.cases import CASES, Case
 from tests.hang.cases.build import TQDM, WATCHDOG, thread

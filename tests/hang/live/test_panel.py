@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workbench.hang.judge.diagnosis import HangDiagnosis
+from workbench.hang.diagnosis import HangDiagnosis
 
 import workbench
 from tests.hang.live.conftest import Job

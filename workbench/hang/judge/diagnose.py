@@ -9,7 +9,7 @@ from workbench.core.finding import Confidence
 from workbench.core.verdict import Verdict
 from workbench.facts.startup import phase_order
 from workbench.hang.judge import coverage, evidence, phases, rows, waits
-from workbench.hang.judge.diagnosis import HangDiagnosis
+from workbench.hang.diagnosis import HangDiagnosis
 from workbench.hang.judge.experiments import plan
 from workbench.hang.judge.gpu_load import load
 from workbench.hang.judge.join import rank_groups
