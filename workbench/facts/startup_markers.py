@@ -304,6 +304,14 @@ ERRORS: tuple[Marker, ...] = (
         "graph failed: {e}",
     ),
     _error("exception", r"Scheduler hit an exception:", "Scheduler hit an exception:"),
+    _error("exception", r"^TpModelWorkerClient hit an exception:", ""),
+    _error(
+        "work_status",
+        r"\[(?P<group>PG [^\]\n]{0,120}?) ?Rank \d+\].{0,80}detected by watchdog at work: \d+, "
+        r"last enqueued NCCL work: (?P<enqueued>\d+), last completed NCCL work: (?P<completed>-?\d+)",
+        "",
+    ),
+    _error("deepep_timeout", r"DeepEP (?:error|timeout)[^\n]{0,20}timeout|DeepEP timeout", ""),
     # Below: texts of torch, NCCL and CPython, not of SGLang.
     _error(
         "heartbeat",
@@ -313,6 +321,7 @@ ERRORS: tuple[Marker, ...] = (
     ),
     _error(
         "collective_timeout",
+        r"(?:\[(?P<group>PG [^\]\n]{0,120}?) ?Rank \d+\].{0,80}?)?"
         r"Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(?P<sequence>\d+)"
         r"(?:, OpType=(?P<operation>\w{1,40}))?",
         "",
@@ -369,7 +378,7 @@ HINT = re.compile(
     r"server_args=|begin|end[s.]|allocated|VA upper|nccl==|taken\.|activat|utotun|\[AutoTuner|DeepGEMM"
     r"|Capturing|Registering|max_total|fired up|batch|shards|finish the|scheduler (?:died|is dead)"
     r"|crashed with|Child process|sigquit|SIGQUIT|atchdog|warmup error|graph failed|hit an exc|eartbeat"
-    r"|nccl[A-Z]|NCCL|gloo/|closed by peer|emory|oom-kill|Xid|CUDA[ _]|Fatal P|Traceback"
+    r"|DeepEP|nccl[A-Z]|NCCL|gloo/|closed by peer|emory|oom-kill|Xid|CUDA[ _]|Fatal P|Traceback"
 )
 
 

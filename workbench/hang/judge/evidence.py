@@ -252,7 +252,7 @@ def speaking_against(
         texts.append(
             "the log says ready, but the stacks are in the start-up: it may be of another run"
         )
-    if rule.state == "hung" and group.interval < 5.0:
+    if rule.state == "hung" and group.snapshots > 1 and group.interval < 5.0:
         texts.append(f"the snapshots are only {wording.duration(group.interval)} apart")
     if not group.sure and len(group.alive) > 1:
         texts.append(
@@ -305,7 +305,7 @@ def open_questions(group: RankGroup, rule: Rule) -> tuple[str, ...]:
     texts += _bracketed(group, rule)
     if rule.state == "hung":
         texts.append(
-            "whether NCCL or the network below it is at fault: two equal snapshots do not exclude it"
+            "whether NCCL or the network below it is at fault: equal stacks do not exclude it"
         )
     return tuple(shorten(text, 300) for text in texts)
 

@@ -24,6 +24,7 @@ _LABELS = {
     "warmup": "warm-up", "graph_prefill": "prefill graphs", "graph_decode": "decode graphs",
     "graph_draft": "draft graphs", "init_done": "initialised", "ready": "ready",
 }  # fmt: skip
+_TORCH_RANK = re.compile(r"rank(\d{1,5})")  # torch's own prefix
 _NORMAL_END = re.compile(r"SIGTERM received|Shutting down|Gracefully exiting|KeyboardInterrupt")
 MOST_ERRORS = 200
 _MOST_RANKS = 65536
@@ -128,7 +129,8 @@ def numbered(
     """Return the world rank that a log line's prefix names; None for the parent's lines."""
     parts = rank_of_prefix(prefix)
     if not parts:
-        return 0 if ranks == 1 else None
+        plain = _TORCH_RANK.fullmatch(prefix)
+        return int(plain[1]) if plain else 0 if ranks == 1 else None
     sizes = {name: _size(arguments, name) for name in ("tp-size", "pp-size")}
     if "tp" in parts or "pp" in parts or "dp" in parts:
         number = world_rank(

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from workbench.core.finding import Confidence
-from workbench.hang.judge import waits
+from workbench.hang.judge import votes, waits
 from workbench.hang.judge.gpu_load import load
 from workbench.hang.judge.rank_group import BUSY_GPU, EMPTY_GPU_MIB, GroupRank, RankGroup
 from workbench.hang.records import Phase, State, WaitClass
@@ -39,7 +39,8 @@ _AUTOTUNE = ("autotune", "tactic", "_profile_single_kernel", "choose_one", "Auto
 def apart(group: RankGroup) -> tuple[GroupRank, ...]:
     """Return the ranks that the others wait for, or none where the rules forbid an accusation."""
     ranks = group.alive
-    if not (group.complete and group.frozen) or len(ranks) < 2:
+    still = group.frozen or (bool(votes.given_up(group)) and not group.twice)
+    if not (group.complete and still) or len(ranks) < 2:
         return ()
     stopped = tuple(rank for rank in ranks if rank.stopped)
     if stopped:
@@ -176,6 +177,12 @@ def _holds_others(group: RankGroup, _: Phase) -> bool:
     return bool(_stopped(group)) and in_wait and group.complete and group.frozen
 
 
+def _hard_end(group: RankGroup) -> bool:
+    """Whether something else than a watchdog ended the server, by its log."""
+    codes = ("exception", "out_of_memory", "fatal", "cuda_error", "rank_died", "heartbeat")
+    return any(group.story.errors_of(code) for code in codes)
+
+
 def _past_start(phase: Phase) -> bool:
     return phase in ("ready", "init_done")
 
@@ -298,11 +305,25 @@ RULES: tuple[Rule, ...] = (
          "the log ends with a requested shutdown (SIGTERM, SIGINT), and the processes are gone",
          "it was ended from outside; the log alone does not show whether it hung before",
          ("soft_watchdog",), unknown="what the ranks did before they were ended: there are no stacks"),
+    Rule("sequence_numbers", "hung", lambda k, p: not k.alive and bool(votes.behind_by_sequence(k.story)),
+         "collectives timed out, and by NCCL's sequence numbers a rank had launched fewer than the others",
+         "the others waited for that rank: it is behind, which does not say that it is at fault",
+         ("dist_debug",), accuses=True,
+         unknown="what held that rank up: there are no stacks from before the timeout"),
+    Rule("watchdog", "hung", lambda k, p: bool(votes.given_up(k)) and not k.twice and not _hard_end(k),
+         "the engine's watchdog gave up: no batch ended for its whole time",
+         "the ranks are, or were, in a batch that does not end",
+         ("overlap_off", "custom_all_reduce_off", "soft_watchdog"), accuses=True,
+         unknown="what the batch waited for: its stacks name the place, not the cause"),
     Rule("R12", "crashed", lambda k, p: k.over and bool(k.story.errors_of("heartbeat")),
          "NCCL's heartbeat monitor aborted the ranks, and the processes are gone",
          "a rank's watchdog thread could not finish a CUDA or NCCL call, or could not get the GIL; this is "
          "the end of a hang, not its cause, and the first rank to print it is not necessarily the culprit",
          ("soft_watchdog",), unknown="which rank was behind: there are no stacks from before the abort"),
+    Rule("deepep_timeout", "crashed", lambda k, p: not k.alive and bool(k.story.errors_of("deepep_timeout")),
+         "DeepEP gave up waiting for another rank", "the rank that reports it waited for one that did not come "
+         "in time, for example because it still compiled a kernel", ("precompile", "why_dead", "soft_watchdog"),
+         unknown="which rank was late: the one that reports the timeout is not the one at fault"),
     Rule("R0", "crashed", lambda k, p: _dead_server(k) or (k.over and bool(k.dead)),
          "all ranks have exited, and the log or an exit code says why",
          "the server has died", ("why_dead", "soft_watchdog")),
