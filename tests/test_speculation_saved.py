@@ -97,6 +97,9 @@ REPLAY_EDITS: list[tuple[str, dict[str, Any], str]] = [
     ("replay-ok", {"observed": None, "replayed": None, "logged": None}, "not enough counts"),
     ("replay-ok", {"agreement": {"rounds": 9, "same_count": 3, "same_tokens": 3, "near_ties": 0}},
      "differ in 67%"),
+    ("replay-wrong", {"ok": True, "findings": [], "expected": {"accept_length": 2.5, "counted": "places"}},
+     "counted from every place, which is not stored"),
+    ("replay-ok", {"expected": {"accept_length": 1.0, "counted": "places"}}, "counted from every place"),
     ("replay-wrong", {"findings": []}, "there is no finding of a cause"),
     ("replay-ok", {"ok": "yes"}, "Expected"),
 ]  # fmt: skip

@@ -58,11 +58,25 @@ def to_dict(saved: Saved) -> dict[str, Any]:
 
 
 def to_json(saved: Saved) -> str:
-    """Return a struct as strict JSON text on one line."""
+    """Return a struct as strict JSON text on one line, in which every character can be printed."""
     try:
-        return msgspec.json.encode(saved, enc_hook=_array).decode()
+        return printable(msgspec.json.encode(saved, enc_hook=_array).decode())
     except UnicodeEncodeError:
-        return json.dumps(to_dict(saved), allow_nan=False)
+        return printable(json.dumps(to_dict(saved), allow_nan=False))
+
+
+def printable(text: str) -> str:
+    """Return JSON text of the same value without characters that a terminal or an editor obeys.
+
+    Control characters beyond those that JSON escapes itself (DEL, C1), and those that change the direction
+    of the text, are written as ``\\u`` and four digits.
+    """
+    if text.isprintable():
+        return text
+    obeyed = {c for c in set(text) if not c.isprintable() and c != "\n"}
+    return text.translate(
+        {ord(c): json.dumps(c)[1:-1] if c > "\x7f" else "\\u007f" for c in obeyed}
+    )
 
 
 def _array(value: Any) -> Any:

@@ -122,6 +122,8 @@ def executed(source: Path) -> Any:
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError, DeadKernelError
 
+    from workbench.export.boxes import unfold
+
     try:
         read: Any = nbformat.read  # nbformat has types in part
         notebook = read(source, as_version=4)
@@ -139,7 +141,7 @@ def executed(source: Path) -> Any:
         notebook,
         timeout=None,
         resources={"metadata": {"path": str(source.parent.resolve())}},
-        store_widget_state=False,
+        store_widget_state=True,  # to see what is in them; the page has none
         extra_arguments=["--log-level=ERROR"],  # ipykernel warns of every plain TCP start
     )
     try:
@@ -158,6 +160,8 @@ def executed(source: Path) -> Any:
             why=f"its kernel {error.name!r} is not installed here",
             next_step="Install ipykernel, or choose another kernel in JupyterLab and save.",
         ) from None
+    unfold(notebook, client.widget_state)
+    notebook.metadata.pop("widgets", None)
     return notebook
 
 

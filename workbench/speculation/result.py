@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from workbench.core.finding import Finding
 from workbench.core.result import Result
 from workbench.core.saving import Saved, fields_of
-from workbench.core.verdict import Verdict
+from workbench.core.verdict import OLD, Verdict
 from workbench.engines import metrics
 from workbench.engines.registry import parse
 from workbench.errors import WorkbenchError
@@ -237,7 +237,10 @@ class Replay(Result):
             counts = self._counts()
             if counts.length is None or counts.few:
                 return "there are not enough counts of accepted drafts"
-            # What was counted from every place is not stored; only one way of counting can be compared.
+            # What was counted from every place is not stored; only one way of counting can be compared, and
+            # a file without coverage has nothing else that shows it.
+            if self.expected.counted == "places" and self._without_coverage():
+                return "acceptance was counted from every place, which is not stored"
             if self.expected.counted == "rounds" and counts.low:
                 return f"the acceptance length is {counts.length:.2f}"
             if counts.unlike:
@@ -245,6 +248,9 @@ class Replay(Result):
         if self.ok is False and not broken:
             return "there is no finding of a cause"
         return ""
+
+    def _without_coverage(self) -> bool:
+        return all(item.how == OLD for item in self.verdict.coverage.items)
 
     def _counts(self) -> Counts:
         return Counts(
