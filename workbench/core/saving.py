@@ -66,10 +66,10 @@ def to_json(saved: Saved) -> str:
 
 
 def printable(text: str) -> str:
-    """Return JSON text of the same value without characters that a terminal or an editor obeys.
+    r"""Return JSON text of the same value without characters that a terminal or an editor obeys.
 
     Control characters beyond those that JSON escapes itself (DEL, C1), and those that change the direction
-    of the text, are written as ``\\u`` and four digits.
+    of the text, are written as ``\u`` and four digits.
     """
     if text.isprintable():
         return text
