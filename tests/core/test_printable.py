@@ -10,7 +10,9 @@ import pytest
 from tests.replay_samples import chain
 from workbench.core.saving import printable
 
-OBEYED = "\x1b[2J \x7f \x85 \x9b2J \u202e \u2066 \u2028 \u200f \U000e0041 \U0001f600 é 你 ✗ \ttab\nline"
+OBEYED = (
+    "\x1b[2J \x7f \x85 \x9b2J \u202e \u2066 \u2028 \u200f \U000e0041 \U0001f600 é 你 ✗ \ttab\nline"
+)
 
 
 @pytest.mark.parametrize("indent", [None, 1])
