@@ -386,8 +386,9 @@ def _path(path: object) -> Path:
             f"{shown(path)} is not a path to write to", next_step="Give the path of a file."
         )
     try:
+        os.fsencode(path)
         return Path(os.fsdecode(path)).expanduser()
-    except RuntimeError as error:  # ~somebody who does not exist
+    except (RuntimeError, UnicodeError) as error:  # ~somebody who does not exist; half a character
         raise WorkbenchError(
             f"{shown(path)} is not a path to write to",
             why=str(error),

@@ -12,7 +12,7 @@ import msgspec
 
 from workbench.core.finding import Finding
 from workbench.core.verdict import Verdict, unrecorded
-from workbench.errors import WorkbenchError
+from workbench.errors import WorkbenchError, shown
 
 if TYPE_CHECKING:
     from workbench.core.result import Result
@@ -145,7 +145,8 @@ def load(path: str | os.PathLike[str]) -> Result:
     """
     from workbench.core.render import KINDS, kind_of
 
-    what = f"{path} is not a saved workbench result"
+    named = path if isinstance(path, str | os.PathLike) else shown(path)
+    what = f"{named} is not a saved workbench result"
     hint = "Give a file written by result.save(path)."
     try:
         data = json.loads(Path(path).read_bytes())

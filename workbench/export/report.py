@@ -10,7 +10,7 @@ from typing import Any
 from workbench.core.outputs import Output, prepared, writing
 from workbench.core.result import Result
 from workbench.core.saving import load
-from workbench.errors import WorkbenchError
+from workbench.errors import WorkbenchError, shown
 
 _ACCEPTED = "Give a notebook (.ipynb), a saved result (.json, from result.save), or a result."
 
@@ -50,12 +50,12 @@ def report(
     """
     if isinstance(case_or_notebook, Result):
         return _written(case_or_notebook, prepared(out, "page", force=force))
-    source = Path(case_or_notebook)
-    if source.is_dir():
+    source = _source(case_or_notebook)
+    if os.path.isdir(source):
         raise WorkbenchError(
             f"cannot report on {source}", why="it is a folder", next_step=_ACCEPTED
         )
-    if not source.exists():
+    if not os.path.exists(source):
         raise WorkbenchError(
             f"cannot report on {source}", why="there is no such file", next_step=_ACCEPTED
         )
@@ -72,6 +72,15 @@ def report(
     with writing(page, "page") as file:
         file.write(text.encode())
     return page.path
+
+
+def _source(given: object) -> Path:
+    path = os.fspath(given) if isinstance(given, str | os.PathLike) else None
+    if not isinstance(path, str) or not path:
+        raise WorkbenchError(
+            f"cannot report on {shown(given)}", why="it is no path", next_step=_ACCEPTED
+        )
+    return Path(path)
 
 
 def _written(result: Result, page: Output) -> Path:
