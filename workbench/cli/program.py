@@ -25,10 +25,13 @@ from workbench.cli.fix import fix
 from workbench.cli.hang import hang
 from workbench.cli.replay import replay
 from workbench.cli.report import report
+from workbench.cli.watch import watch
 from workbench.cli.weights import weights
 from workbench.errors import WorkbenchError
 
-VERBS: tuple[Callable[..., ExitCode], ...] = (diff, fix, weights, hang, collect, replay, report)
+VERBS: tuple[Callable[..., ExitCode], ...] = (
+    diff, fix, weights, hang, collect, watch, replay, report,
+)  # fmt: skip
 # Flags that ask for text and for no verdict: only they may exit 0 without one.
 _TEXT_ONLY = ("--help", "--version")
 

@@ -60,6 +60,14 @@ def stat(pid: int) -> Stat | None:
     return _stat(read(pid, "stat"))
 
 
+def main_thread(pid: int) -> Stat | None:
+    """Return what is known of a process's main thread alone, or None where it is gone.
+
+    Helper threads of a rank may use CPU time while its loop is stuck.
+    """
+    return _stat(read(pid, f"task/{pid}/stat"))
+
+
 def _stat(text: str) -> Stat | None:
     fields = text.rpartition(")")[2].split()  # the name before it may hold blanks and brackets
     try:
@@ -197,7 +205,7 @@ def facts(pid: int, processes: dict[int, Stat], *, threads: bool = True) -> dict
         record["argv"] = argv
     if threads:
         record.update(_threads(pid))
-        record.update(_io(pid))
+        record.update(io(pid))
         record["lock_files"] = sorted({f for f in open_files(pid).values() if _LOCK.search(f)})
         record["compilers"] = compilers(pid, processes)
     return record
@@ -238,7 +246,7 @@ def _threads(pid: int) -> dict[str, Any]:
     return {"threads": len(tasks), "thread_states": dict(states), "thread_waits": known}
 
 
-def _io(pid: int) -> dict[str, int]:
+def io(pid: int) -> dict[str, int]:
     """Return bytes read and written, as counters that rise while a process reads or writes.
 
     What goes through calls (also out of the page cache) and what a disk gives (also to mapped files) are

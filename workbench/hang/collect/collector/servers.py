@@ -155,9 +155,8 @@ def describe(server: Server) -> str:
     argv = proc.arguments(server.root)
     words = [f"{flag} {value}" for flag in ("--port", "--model-path", "--tp-size", "--tp")
              if (value := option(argv, flag))]  # fmt: skip
-    return f"pid {server.root}" + (
-        f" ({', '.join(words)})" if words else f" ({argv[0]})" * bool(argv)
-    )
+    words = words or argv[:1]  # none: it has ended
+    return f"pid {server.root}" + (f" ({', '.join(words)})" if words else "")
 
 
 def option(argv: list[str], *flags: str) -> str | None:
