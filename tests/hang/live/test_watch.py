@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -127,7 +128,7 @@ def test_a_rank_that_is_killed_is_recorded_while_the_others_live(job: Job, tmp_p
     assert wait_for((tmp_path / "cases" / "case-000001.zip").exists, 20)
     found = watching.end()
     assert len(found.cases) == 1
-    assert "has ended" in found.cases[0].reason
+    assert re.search(r"\bTP1 \(pid \d+\) ha(s|ve) ended", found.cases[0].reason)
     assert found.cases[0].ok is False
 
 
@@ -138,10 +139,10 @@ def test_the_command_ends_on_sigterm_and_says_what_it_cost(job: Job, tmp_path: P
         [sys.executable, "-m", "workbench.cli", *words],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
-        time.sleep(8)
+        assert process.stderr is not None
+        assert any("idle: the loops of all ranks turn" in line for line in process.stderr)
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=20)
     assert process.returncode == 0, out + err
-    assert "% of one core" in out
-    assert "idle: the loops of all ranks turn" in err
+    assert re.match(r"watched for \d+ s with \d+\.\d\d % of one core\n$", out)
     assert list((tmp_path / "cases").iterdir()) == []

@@ -245,3 +245,16 @@ class Ledger:
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         return self.story()._repr_mimebundle_(**kwargs)
+
+
+def launch_of(text: str) -> Launch:
+    """Return the launch that a text names: a folder with ``launch.json``, a log, or what was typed."""
+    place = Path(text).expanduser() if len(text) < 4096 else None
+    try:
+        if place is not None and place.is_dir():
+            return store.from_folder(place)
+        if place is not None and place.is_file():
+            return store.from_log(place)
+    except (OSError, ValueError):
+        pass  # no path: what was typed
+    return store.from_command(text)

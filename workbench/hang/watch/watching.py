@@ -84,6 +84,9 @@ def watch(
             next_step="Give the file that the server's output goes to, or leave it out.",
         )
     path = None if log is None else os.fspath(Path(log).expanduser())
+    if pid is not None:
+        with collector_errors():  # before a folder is made for nothing
+            servers.choose(pid, proc.everyone())
     with screen.screen() as show:
         return _Watch(pid, Folder(out, keep), after, interval, path, show).run()
 
@@ -178,11 +181,10 @@ class _Watch:
                 reading = signs.read(asked.answers, asked.gpus)
                 gap = max(5 * self.every, 2.0)
                 memory, sight = progress.step(memory, reading, sleeps=signs.sleeps, gap=gap)
-                self.show(sight)
                 if sight.stage in ("working", "idle"):
                     recorded.discard("still")
-                    if not self.found.progress:
-                        self.found = dataclasses.replace(self.found, progress=True)
+                    self.found = dataclasses.replace(self.found, progress=True)
+                self.show(sight)
                 due = self.due(signs, memory, sight, limit)
             if due and not due <= recorded:
                 self.record(signs, sight)
