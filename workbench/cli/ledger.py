@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -42,7 +42,7 @@ def add(
 
     book = Ledger(ledger)
     known = {"outcome": outcome, "name": name, "version": version, "note": note}
-    given = {key: value for key, value in known.items() if value}
+    given: dict[str, Any] = {key: value for key, value in known.items() if value}
     if outcome == "unknown":
         del given["outcome"]  # a folder or a log may show more
     written = book.record(launch_of(launch), hypothesis=hypothesis, against=against, **given)

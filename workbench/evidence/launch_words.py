@@ -96,7 +96,7 @@ def _own(before: list[str]) -> Iterator[str]:
 
 def _container(before: list[str], environment: dict[str, str]) -> tuple[str, str]:
     """Take the options and the image of ``docker run`` off the front; variables go where they belong."""
-    options = []
+    options: list[str] = []
     while before:
         word = before.pop(0)
         if not word.startswith("-"):

@@ -19,6 +19,7 @@ from workbench.hang.collect.collector import (
     halted,
     known,
     logs,
+    port,
     proc,
     pyspy,
     ras,
@@ -27,8 +28,7 @@ from workbench.hang.collect.collector import (
     versions,
 )
 
-_DEFAULT_PORT = 30000
-_LISTEN = "0A"
+_SAMPLES = 10  # between two snapshots
 
 
 @dataclasses.dataclass
@@ -131,6 +131,8 @@ class _Collector:
         self.pids: list[int] = []  # of the last snapshot
         self.taken: list[tuple[str, pyspy.Taken, bool]] = []
         self.held: list[int] = []  # descriptors of the logs
+        self.ranks: list[int] = []  # of the last snapshot
+        self.samples: dict[int, list[dict[str, Any]]] = {}  # since the last snapshot
         self.no_log = ""
         self.version = ""
         # For the case, its notes and the pseudonyms. Threads of Python would run one by one anyway, and
@@ -165,7 +167,7 @@ class _Collector:
             for number in range(1, self.plan.snapshots + 1):
                 if number > 1:
                     self.plan.say(f"waiting {self.plan.interval:g} s for snapshot {number}")
-                    self.plan.wait(self.plan.interval)
+                    self.wait()
                 last = number == self.plan.snapshots
                 self.snapshot(number, native=self.plan.native and last)
         except KeyboardInterrupt:
@@ -177,6 +179,21 @@ class _Collector:
         stopping.settle()
         self.finish()
         return self.result
+
+    def wait(self) -> None:
+        """Wait for the next snapshot, and sample the ranks' main threads ten times meanwhile."""
+        parts = _SAMPLES + 1 if self.plan.interval >= 1 else 1
+        for part in range(parts):
+            self.plan.wait(self.plan.interval / parts)
+            if part < parts - 1:
+                self.sample()
+
+    def sample(self) -> None:
+        """Read what each rank's main thread does now: from /proc alone, nothing is paused."""
+        for pid in self.ranks:
+            found = proc.sample(pid, self.seen.get(pid, -1))
+            if found is not None:
+                self.samples.setdefault(pid, []).append(found)
 
     def note(self, text: str) -> None:
         """Keep a remark for the reader, once."""
@@ -192,7 +209,7 @@ class _Collector:
 
     def snapshot(self, number: int, *, native: bool) -> None:
         """Take one snapshot and add it to the case."""
-        at, processes = time.time(), proc.everyone()
+        at, clocks, processes = time.time(), proc.clocks(), proc.everyone()
         pids = self.pids = self.members(processes)
         for pid in pids:
             if self.seen.get(pid) != processes[pid].started:
@@ -217,7 +234,7 @@ class _Collector:
             stopping.settle()
             interrupted = error
         with stopping.shielded():
-            self.keep(number, at, records, readings, processes)
+            self.keep(number, at, clocks, records, readings, processes)
         if interrupted is not None:
             raise interrupted
 
@@ -225,13 +242,20 @@ class _Collector:
         self,
         number: int,
         at: float,
+        clocks: dict[str, float],
         records: dict[int, dict[str, Any]],
         readings: dict[str, Any],
         processes: dict[int, proc.Stat],
     ) -> None:
         """Add what was taken in a snapshot to the case."""
         self.keep_stacks()
-        folder = self.case.add_snapshot(number, at, [records[pid] for pid in sorted(records)])
+        self.ranks = [pid for pid, one in records.items() if one["role"] == "scheduler"]
+        for pid, taken in self.samples.items():
+            if pid in records:
+                records[pid]["samples"] = taken
+        self.samples = {}
+        listed = [records[pid] for pid in sorted(records)]
+        folder = self.case.add_snapshot(number, at, listed, clocks)
         self.add_readings(folder, readings)
         if not self.files:
             self.find_logs(self.pids, processes)
@@ -422,7 +446,7 @@ class _Collector:
             self.note(self.redact.line(self.no_log))
         self.case.manifest.update(
             version=self.version,
-            port_open=port_open(self.roots[0], self.argv),
+            port_open=port.is_open(self.roots[0], self.argv),
             py_spy=self.result.py_spy,
             notes=[self.redact.text(note) for note in self.result.notes],
         )
@@ -450,36 +474,6 @@ class _Collector:
         if any(proc.namespace(pid, "net") not in ("", mine) for pid in pids):
             return None, "NCCL RAS was not asked: the server has a network of its own (a container)"
         return ras.ask(proc.environment(self.roots[0]))
-
-
-def port_open(root: int, argv: list[str]) -> bool | None:
-    """Whether the server's HTTP port is listened on; nothing is sent to it.
-
-    Its own table of sockets is read, which works across containers; where it cannot be read, None.
-    """
-    port = _number(servers.option(argv, "--port")) or _DEFAULT_PORT
-    tables = [proc.read(root, f"net/{name}") for name in ("tcp", "tcp6")]
-    if not tables[0]:
-        return _connects(port)
-    for line in "\n".join(tables).splitlines():
-        fields = line.split()
-        if (
-            len(fields) > 3
-            and fields[3] == _LISTEN
-            and int(fields[1].rpartition(":")[2], 16) == port
-        ):
-            return True
-    return False
-
-
-def _connects(port: int) -> bool | None:
-    try:
-        with socket.create_connection(("127.0.0.1", port), timeout=1.0):
-            return True
-    except ConnectionRefusedError:
-        return False
-    except OSError:
-        return None
 
 
 def _boot_id() -> str:
