@@ -142,7 +142,7 @@ def _serving(memory: Memory, now: Reading, *, turning: bool, sleeps: bool) -> Si
         return Sight("still", f"{now.log.running} requests by the log, and no batch ends")
     if memory.turned and not sleeps:
         return Sight("still", f"the loop of {_asleep(last, now)} does not turn any more")
-    return Sight("quiet", "the loops sleep, and no requests are known")
+    return Sight("quiet", "the loops sleep, and requests are not known")
 
 
 def _more(now: float | None, before: float | None) -> bool:
