@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from workbench.core.finding import Confidence
 from workbench.core.verdict import Verdict
 from workbench.facts.startup import phase_order
-from workbench.hang.judge import coverage, evidence, phases, physics, rows, samples, votes, waits
 from workbench.hang.diagnosis import HangDiagnosis
-from workbench.hang.judge.experiments import plan
+from workbench.hang.judge import coverage, evidence, phases, physics, rows, samples, votes, waits
+from workbench.hang.judge.experiments import BY_PLACE, plan
 from workbench.hang.judge.gpu_load import load
 from workbench.hang.judge.join import rank_groups
 from workbench.hang.judge.rank_group import BUSY_GPU, GroupRank, RankGroup
@@ -117,7 +117,7 @@ def _judge(group: RankGroup, scene: Scene) -> Judgement:
         if rule.code == "watchdog" and any(rank.wait in _MAY_WORK for rank in odd):
             odd = ()  # one stack does not show that it stays there: it may compile or compute
         if rule.code == "sequence_numbers":
-            odd = tuple(GroupRank(n, Rank(n)) for n in votes.behind_by_sequence(group.story))
+            odd = tuple(GroupRank(n, Rank(n)) for n in votes.behind(group))
     return Judgement(group, phase, rule, odd, _confidence(group, phase, rule, odd))
 
 
@@ -223,9 +223,11 @@ def _ladder(judged: Judgement) -> tuple[str, ...]:
     """Return the steps of a verdict: what an exception in the log says is read before anything is changed."""
     rule = judged.rule
     raised = rule.state in ("hung", "dead_rank", "crashed") and rule.code not in (
-        "RT", "RF", "deepep_timeout"
+        "RT",
+        "RF",
+        "deepep_timeout",
     )
-    return ("read_exception", *rule.ladder) if raised else rule.ladder
+    return ("read_exception", *BY_PLACE, *rule.ladder) if raised else rule.ladder
 
 
 def _words(judged: Judgement, scene: Scene) -> dict[str, str]:

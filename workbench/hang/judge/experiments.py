@@ -28,6 +28,8 @@ class Step:
         The canonical flag and the value that show that the launch has it already; ``*``: any value.
     where
         Only where the frame of a living rank has one of these words in its function or file.
+    proved
+        Whether such a frame shows that the launch has the flag to leave out.
     """
 
     right: str
@@ -39,11 +41,16 @@ class Step:
     sets: tuple[str, str] = ("", "")
     cost: str = "one start of the server"
     where: tuple[str, ...] = ()
+    proved: bool = False
 
 
 # Functions that read a checkpoint.
 _READING = (
     "get_tensor", "safetensors_weights_iterator", "load_file", "pt_weights_iterator", "safe_open",
+)  # fmt: skip
+# Steps that follow from where a rank waits: they come before those of its phase.
+BY_PLACE = (
+    "symm_mem_off", "hicache_prefetch_off", "hicache_off", "grammar_backend",
 )  # fmt: skip
 _UNCHANGED = "everything else as it was, and a new log file"
 _LONG = "One pass proves nothing where the hang comes and goes: flip back, and count at least ten passes."
@@ -89,6 +96,11 @@ STEPS: Mapping[str, Step] = {
     "symm_mem_off": Step(
         without="--enable-symm-mem",
         sets=("enable-symm-mem", "true"),
+        where=(
+            "ncclCommWindowRegister", "ncclMemAlloc", "symm_mem", "SymmetricMemory", "pynccl_allocator",
+            "nccl_symm",
+        ),
+        proved=True,
         right="the server starts: the ranks allocate symmetric memory out of step",
         wrong="it hangs in the same place",
     ),
@@ -97,13 +109,15 @@ STEPS: Mapping[str, Step] = {
         sets=("hicache-storage-backend", "*"),
         where=("HiRadixCache", "hiradix_cache", "HiCache", "hicache", "prefetch"),
         right="requests are answered: prefetching from HiCache's storage is involved. " + _LONG,
-        wrong="it hangs at the same place: the storage is not involved; then without --enable-hierarchical-cache",
+        wrong="it hangs at the same place: the storage is not involved; then without "
+        "--enable-hierarchical-cache",
         cost="one start; prefixes are read from host memory only",
     ),
     "hicache_off": Step(
         without="--enable-hierarchical-cache",
         sets=("enable-hierarchical-cache", "true"),
         where=("HiRadixCache", "hiradix_cache", "HiCache", "hicache", "prefetch"),
+        proved=True,
         right="requests are answered: HiCache is involved. " + _LONG,
         wrong="it hangs at the same place: HiCache is not involved",
         cost="one start; prefixes are kept in GPU memory only",
@@ -135,8 +149,8 @@ STEPS: Mapping[str, Step] = {
         act="change nothing; look at the process that should join the group (the trainer): its log, and the "
         "address, port and world size that it was given",
         right="it is not there, or joins another address or with another world size: correct that",
-        wrong="it waits in the same rendezvous with the same address, port and world size: look at the network "
-        "between the two",
+        wrong="it waits in the same rendezvous with the same address, port and world size: look at the "
+        "network between the two",
         cost="minutes",
     ),
     "overlap_off": Step(
@@ -356,7 +370,7 @@ def _change(step: Step, group: RankGroup, words: Mapping[str, str]) -> str:
     wanted = has not in (flags.UNSET, "false") if value == "*" else has == value
     set_already = bool(flag) and wanted
     if step.without:
-        return f"without {step.without}" if set_already else ""
+        return f"without {step.without}" if set_already or step.proved else ""
     if set_already:
         return ""
     if step.spellings:

@@ -163,6 +163,10 @@ class RankGroup:
         Whether the server is gone, and what is known of its ranks was written before.
     helpers
         Processes of the server that are no ranks and do not run: without them no request gets through.
+    behind, behind_by_flight
+        Numbers of ranks that launched fewer collectives, by NCCL's counts and by torch's flight recorder.
+    held_up
+        Roles of processes next to the ranks that are at one place of their own work in both snapshots.
     mute
         Whether one of main process and detokenizer was seen, and not the other.
     snapshots
@@ -188,6 +192,8 @@ class RankGroup:
     exits: Mapping[int, int] = dataclasses.field(default_factory=dict)
     lock_holders: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     behind: tuple[int, ...] = ()
+    behind_by_flight: tuple[int, ...] = ()
+    held_up: tuple[str, ...] = ()
     helpers: tuple[Helper, ...] = ()
     mute: bool = False
     since: float | None = None
