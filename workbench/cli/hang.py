@@ -50,7 +50,9 @@ def hang(
         from workbench.hang.attach import attach
 
         pid = None if where is None else int(where)
-        found = attach(pid, snapshots=snapshots, interval=interval, native=native, log=log, hosts=host or None)
+        found = attach(
+            pid, snapshots=snapshots, interval=interval, native=native, log=log, hosts=host or None
+        )
     else:
         from workbench.hang.open_evidence import open_evidence
 

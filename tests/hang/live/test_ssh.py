@@ -60,11 +60,15 @@ def sshd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, within: list[str]) -> 
     programs = tmp_path / "bin"
     programs.mkdir()
     # The real ssh, with a configuration of its own.
-    (programs / "ssh").write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {tmp_path}/config "$@"\n')
+    (programs / "ssh").write_text(
+        f'#!/bin/sh\nexec {shutil.which("ssh")} -F {tmp_path}/config "$@"\n'
+    )
     (programs / "ssh").chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     Path("/run/sshd").mkdir(exist_ok=True)
-    with subprocess.Popen([*within, SSHD, "-D", "-e", "-f", str(tmp_path / "sshd_config")]) as process:
+    with subprocess.Popen(
+        [*within, SSHD, "-D", "-e", "-f", str(tmp_path / "sshd_config")]
+    ) as process:
         for _ in range(100):
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", port)) == 0:

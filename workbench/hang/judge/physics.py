@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -55,7 +56,7 @@ def impossible(scene: Scene, *, hung: bool) -> Iterator[str]:
         if any(process.state is not None for process in snapshot.processes):
             hosts[snapshot.host].append(snapshot)
     for snapshots in hosts.values():
-        for first, second in zip(snapshots, snapshots[1:], strict=False):
+        for first, second in itertools.pairwise(snapshots):
             yield from _clocks(first, second)
             for before, after in _pairs(first, second):
                 yield from _counters(before, after)

@@ -85,8 +85,8 @@ def _samples(value: Any) -> tuple[Sample, ...]:
         state, channel = _state(one.get("state")), one.get("wait_channel")
         if at is not None and cpu is not None and state is not None:
             known = isinstance(channel, str) and _SYMBOL.fullmatch(channel)
-            channel = channel if known else ""
-            found.append(Sample(at, state, cpu, channel, _whole(one.get("call"))))
+            place = str(channel) if known else ""
+            found.append(Sample(at, state, cpu, place, _whole(one.get("call"))))
     return tuple(found)
 
 
