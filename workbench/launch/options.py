@@ -1,0 +1,213 @@
+"""SGLang's command line, read as the parser of its release reads it.
+
+A beginning of an option counts where only one option begins so; the last of an option holds; a switch takes no
+value. What the release does not know is not read. Without a release, an option is read where the known releases
+that have it agree on what it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from workbench.engines import flags
+from workbench.evidence.redact import LEFT_OUT, is_secret
+from workbench.launch import holes
+from workbench.launch.records import Argument, Place, Unread
+
+# They name a place or count nodes; what is served does not depend on them.
+INCIDENTAL = frozenset(
+    """
+    host port nccl-port dist-init-addr node-rank nnodes base-gpu-id gpu-id-step served-model-name log-file log-level
+    log-level-http log-requests log-requests-level crash-dump-folder random-seed api-key admin-api-key
+    file-storage-path download-dir warmups metrics-http-port dist-timeout watchdog-timeout
+    disaggregation-bootstrap-port disaggregation-ib-device tokenizer-path
+    """.split()
+)
+# One value each: what follows is no further value of it.
+_SINGLE = re.compile(
+    r"(?:model|tokenizer|draft|speculative|tp|pp|dp|ep|tensor|pipeline|data|expert|mem|context|host|port|dtype|quant"
+    r"|attention|nnodes|node|dist|max|chunked|page|served|log|kv|load|random|schedule)\b.*"
+)
+_OPTION = re.compile(r"--?[A-Za-z]")
+_NUMBER = re.compile(r"-\d")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Option:
+    """An option as the releases in question know it."""
+
+    field: str
+    key: str
+    sort: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Arguments:
+    """What a command line says, and what of it was not understood."""
+
+    arguments: tuple[Argument, ...]
+    not_read: tuple[Unread, ...]
+
+
+def option_of(name: str, version: str) -> Option | str:
+    """Return the option that a release's parser takes a name for, or why it takes it for none."""
+    found: dict[str, Option] = {}
+    begun: dict[str, Option] = {}
+    why = ""
+    for release in flags.neighbours(version) if version else flags.measured():
+        known = flags.flags_of(release)
+        names = [name] if name in known else [flag for flag in known if flag.startswith(name)]
+        if len({known[one].field for one in names}) > 1:
+            why = f"it may be {_listed(names)}"
+        elif names:
+            flag = known[names[0]]
+            key = flags.canonical(names[0], release)
+            # A measured neighbour that does not know a newer or older option says nothing of it.
+            into = found if name in known else begun
+            into.setdefault(key, Option(flag.field, key, flag.sort))
+    if not found and not why:
+        found = begun
+    if len(found) == 1:
+        return next(iter(found.values()))
+    if found:
+        return "it is not the same option in all releases"
+    if why:
+        return why
+    return f"SGLang {version} has no such option" if version else "no known release of SGLang has it"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"--{name}" for name in sorted(names)[:4]) + (" …" if len(names) > 4 else "")
+
+
+def read_arguments(words: Sequence[str], version: str, where: Place) -> Arguments:
+    """Return the arguments of a command line, in the order in which they count."""
+    arguments: list[Argument] = []
+    not_read: list[Unread] = []
+    at = 0
+    while at < len(words):
+        word = words[at]
+        at += 1
+        head, equals, value = word.partition("=")
+        if not _OPTION.match(head) or holes.has_hole(head):
+            at = _stray(words, at - 1, arguments, not_read)
+            continue
+        option = option_of(head.lstrip("-"), version) if head.startswith("--") else ""
+        following = at
+        while following < len(words) and not _begins(words[following]):
+            following += 1
+        values = [value] if equals else list(words[at:following])
+        if isinstance(option, str):
+            why = option or "SGLang's options begin with two dashes"
+            not_read.append(Unread(head, why))
+            if not option:  # an option that looks like it: what it would have set is not known
+                arguments += _meant(head, where)
+            else:
+                arguments += _candidates(head, version, where)
+            at = at if equals else following
+            continue
+        took = _take(option, head, values, bool(equals), where)
+        arguments += took.arguments
+        not_read += took.not_read
+        at = at if equals else at + _used(option, values)
+    return Arguments(tuple(arguments), tuple(not_read))
+
+
+def _begins(word: str) -> bool:
+    return bool(_OPTION.match(word)) and not _NUMBER.match(word)
+
+
+def _used(option: Option, values: Sequence[str]) -> int:
+    """Return how many words belong to an option."""
+    if option.sort == "switch" or option.sort.startswith("sets ") or option.sort == "optional":
+        return 0
+    if not values:
+        return 0
+    if _SINGLE.fullmatch(option.key):
+        return 1
+    first_hole = next((n for n, one in enumerate(values) if n and holes.may_be_many(one)), len(values))
+    return first_hole
+
+
+def _take(
+    option: Option, head: str, values: list[str], equals: bool, where: Place
+) -> Arguments:
+    """Return what one option says."""
+    secret = is_secret(option.key.replace("-", "_"))
+
+    def argument(value: str | None, unknown: tuple[str, ...] = ()) -> Argument:
+        shown = LEFT_OUT if secret and value is not None else value
+        return Argument(option.field, option.key, head, shown, where, unknown)
+
+    if option.sort in ("switch", "optional") or option.sort.startswith("sets "):
+        if equals:
+            return Arguments((argument(None),), (Unread(head, "it is a switch and takes no value"),))
+        if option.sort.startswith("sets "):
+            return Arguments((argument(option.sort.removeprefix("sets ")),), ())
+        return Arguments((argument("false" if head.startswith("--no-") else "true"),), ())
+    used = values if equals else values[: _used(option, values)]
+    if option.sort == "void":
+        return Arguments((), ())
+    if not used:
+        return Arguments((argument(None),), (Unread(head, "its value is missing"),))
+    text = " ".join(used)
+    unknown = holes.names(text)
+    if not unknown:
+        return Arguments((argument(text),), ())
+    known = "its value depends on " + ", ".join(holes.shown(holes.hole(n)) for n in unknown)
+    essential = option.key not in INCIDENTAL
+    return Arguments((argument(None, unknown),), (Unread(head, known, essential),))
+
+
+def _stray(
+    words: Sequence[str], at: int, arguments: list[Argument], not_read: list[Unread]
+) -> int:
+    """Note a word that belongs to no option; an unknown one may be options that outweigh those before it."""
+    word = words[at]
+    unknown = holes.names(word)
+    if not unknown:
+        not_read.append(Unread(holes.shown(word), "it belongs to no option"))
+        return at + 1
+    why = "it is not known, and may hold further options"
+    not_read.append(Unread(holes.shown(word), why, options=True))
+    arguments[:] = [
+        dataclasses.replace(one, value=None, unknown=(*one.unknown, *unknown)) for one in arguments
+    ]
+    return at + 1
+
+
+def _candidates(head: str, version: str, where: Place) -> Iterator[Argument]:
+    """Yield each option that an ambiguous beginning may mean: its value is then not known."""
+    name = head.lstrip("-")
+    releases = flags.neighbours(version) if version else flags.measured()[-1:]
+    seen: set[str] = set()
+    for release in releases:
+        for flag in flags.flags_of(release):
+            key = flags.canonical(flag, release)
+            if flag.startswith(name) and key not in seen:
+                seen.add(key)
+                yield Argument(flag, key, head, None, where)
+
+
+def _meant(head: str, where: Place) -> Iterator[Argument]:
+    """Yield the option that ``-tp`` would be with two dashes."""
+    option = option_of(head.lstrip("-"), "")
+    if isinstance(option, Option):
+        yield Argument(option.field, option.key, head, None, where)
+
+
+def from_config(values: Mapping[str, object]) -> list[str]:
+    """Return the words that SGLang makes of a configuration file's keys; nothing of a false or an empty one."""
+    words: list[str] = []
+    for key, value in values.items():
+        name = "--" + str(key).replace("_", "-")
+        if value is None or value is False:
+            continue
+        words.append(name)
+        if isinstance(value, list):
+            words += [str(one) for one in value]
+        elif value is not True:
+            words.append(str(value))
+    return words
