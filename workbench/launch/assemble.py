@@ -1,4 +1,4 @@
-"""From the commands of a text to launches: the server found, its arguments read, its configuration file joined."""
+"""From the commands of a text to launches: the server, its arguments, its configuration file."""
 
 from __future__ import annotations
 
@@ -114,16 +114,26 @@ def of_script(text: str, context: Context) -> Launch:
     for command in script.commands:
         starts += _of_command(command, False, 0)
     if starts:
-        return one_of(launch_of_program(starts, context))
+        return _with_broken(one_of(launch_of_program(starts, context)), script)
     bare = _bare_arguments(script, context)
     if bare is not None:
-        return bare
+        return _with_broken(bare, script)
     if script.evaluated:
         return nothing(context, "eval", f"what it runs is not known: {script.evaluated[0]}")
     named = _mentioned(script)
     if named:
         return nothing(context, named, "it is no launch of a known server")
     return nothing(context, "the text", "no launch of a known server was found in it")
+
+
+def _with_broken(launch: Launch, script: Script) -> Launch:
+    """Add the lines of a script that are not a shell's: what they do is not known."""
+    if not script.broken:
+        return launch
+    lines = ", ".join(map(str, script.broken[:5]))
+    what = f"line {lines}" if len(script.broken) == 1 else f"lines {lines}"
+    unread = Unread(what, "this cannot be read as a shell's command (an open quote, for instance)")
+    return dataclasses.replace(launch, not_read=(*launch.not_read, unread))
 
 
 def _mentioned(script: Script) -> str:
@@ -192,9 +202,7 @@ def _of_command(command: Command, foreign: bool, depth: int) -> list[Start]:
     ]
 
 
-def _followed(
-    found: Program | Nested | None, line: int, foreign: bool, depth: int
-) -> list[Start]:
+def _followed(found: Program | Nested | None, line: int, foreign: bool, depth: int) -> list[Start]:
     """Return the servers behind what a command starts: a text for another shell is read as a script."""
     if found is None or depth > _DEEPEST:
         return []
@@ -266,7 +274,7 @@ def _version(program: Program, context: Context) -> tuple[str, str]:
 
 
 def _sglang(start: Start, version: str, where: Place, context: Context) -> Arguments:
-    words = start.program.arguments
+    words: Sequence[str] = start.program.arguments
     if start.program.name.startswith("sglang_router"):
         words = _without_router(words)
     read = options.read_arguments(words, version, where)
@@ -280,9 +288,7 @@ def _sglang(start: Start, version: str, where: Place, context: Context) -> Argum
         return Arguments(read.arguments, (*read.not_read, unread))
     text = options.from_config(values)
     from_file = options.read_arguments(text, version, Place(named.value))
-    return Arguments(
-        (*from_file.arguments, *read.arguments), (*from_file.not_read, *read.not_read)
-    )
+    return Arguments((*from_file.arguments, *read.arguments), (*from_file.not_read, *read.not_read))
 
 
 def _without_router(words: Sequence[str]) -> list[str]:

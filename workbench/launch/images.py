@@ -33,6 +33,9 @@ class Image:
     version: str = ""
 
 
+NO_IMAGE = Image()
+
+
 def read_image(text: str) -> Image:
     """Return what an image's name says: ``lmsysorg/sglang:v0.5.11-cu129`` is SGLang 0.5.11."""
     shown = holes.shown(text)

@@ -1,4 +1,4 @@
-"""The line in which a server's log prints its arguments: SGLang's ``server_args=``, vLLM's ``non-default args``."""
+"""The line in which a log prints the server's arguments: ``server_args=``, or vLLM's ``non-default args``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from workbench.launch.other_engines import speculation
 from workbench.launch.records import Argument, Launch, Place, Unread
 
 ARGUMENTS = re.compile(r"\bserver_args=(?:\w{1,40}\(|\{)")
-_STAMP = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?P<rank>(?:[.,]\d+)?(?: [A-Z_]{2,8}\d{1,6})+)?")
+_STAMP = re.compile(
+    r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?P<rank>(?:[.,]\d+)?(?: [A-Z_]{2,8}\d{1,6})+)?"
+)
+_BEGINS = re.compile(r"\s*(?:[^\s#]\S* +){0,6}\[\d{4}-\d\d-\d\d ")
 _VLLM = re.compile(r"non-default args: \{")
 _VLLM_VERSION = re.compile(r"vLLM (?:API server )?version (\d[\w.+-]{1,30})")
 _LONGEST = 4000
@@ -24,10 +27,9 @@ _MOST_LINE = 256 << 10
 def is_log(text: str) -> bool:
     """Whether a text is a server's log, or a line of one."""
     head = text[:65536]
-    return bool(
-        ARGUMENTS.search(text) or _VLLM.search(text) or re.match(r"\s*(?:\S+ +){0,6}", head)
-        and _STAMP.search(head)
-    )
+    if ARGUMENTS.search(text) or _VLLM.search(text):
+        return True
+    return _BEGINS.match(head) is not None and _STAMP.search(head) is not None
 
 
 def fields_of(text: str) -> tuple[dict[str, str], bool]:
@@ -75,9 +77,11 @@ def read_log(text: str, source: str, version: str) -> Launch:
     found, whole = fields_of(printed)
     where = Place(source, line)
     arguments = tuple(of_fields(found, version, where))
-    not_read = [] if whole else [
-        Unread("the line `server_args=`", "it ends before its closing bracket", options=True)
-    ]
+    not_read = (
+        []
+        if whole
+        else [Unread("the line `server_args=`", "it ends before its closing bracket", options=True)]
+    )
     values = {one.key: one.value for one in arguments}
     return Launch(
         "sglang",
@@ -108,10 +112,9 @@ def _starts(text: str) -> Iterator[tuple[int, str]]:
         found = ARGUMENTS.search(plain_line) or _VLLM.search(plain_line)
         if found is None:
             continue
-        stamp = None
-        for stamp in _STAMP.finditer(plain_line[: found.start()]):
-            pass
-        if stamp is None or not stamp["rank"] or not re.search("[A-Z]", stamp["rank"]):
+        stamps = list(_STAMP.finditer(plain_line[: found.start()]))
+        rank = stamps[-1]["rank"] if stamps else None
+        if not re.search("[A-Z]", rank or ""):
             yield number, plain_line
 
 

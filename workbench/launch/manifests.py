@@ -1,4 +1,4 @@
-"""Containers of compose files and Kubernetes manifests: image, environment, entrypoint and command of each."""
+"""Containers of compose files and Kubernetes manifests: image, environment and command of each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from workbench.launch.records import Form
 
 _MOST_NODES = 100_000
 _MOST_CONTAINERS = 200
-_COMPOSE = re.compile(r"\$(?:(\$)|([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?:(:?[-?+])((?:[^{}]|\{[^{}]*\})*))?\})")
+_COMPOSE = re.compile(
+    r"\$(?:(\$)|([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?:(:?[-?+])((?:[^{}]|\{[^{}]*\})*))?\})"
+)
 _KUBERNETES = re.compile(r"\$(\$?)\(([A-Za-z_][\w.-]*)\)")
 
 
@@ -92,8 +94,13 @@ def _service(name: str, service: Mapping[str, Any]) -> Container:
     """Return a service of a compose file; its `$NAME` are replaced before a shell sees them."""
     environment: dict[str, str] = {}
     given = service.get("environment")
-    pairs = given.items() if isinstance(given, Mapping) else (
-        str(one).partition("=")[::2] if "=" in str(one) else (str(one), None) for one in given or ()
+    pairs = (
+        given.items()
+        if isinstance(given, Mapping)
+        else (
+            str(one).partition("=")[::2] if "=" in str(one) else (str(one), None)
+            for one in given or ()
+        )
     )
     for key, value in pairs:
         text = holes.hole(str(key)) if value is None else _interpolated(_text(value))
@@ -179,5 +186,3 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return holes.without_holes(str(value)) if isinstance(value, str | int | float) else ""
-
-

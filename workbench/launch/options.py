@@ -1,13 +1,14 @@
 """SGLang's command line, read as the parser of its release reads it.
 
-A beginning of an option counts where only one option begins so; the last of an option holds; a switch takes no
-value. What the release does not know is not read. Without a release, an option is read where the known releases
-that have it agree on what it is.
+A beginning of an option counts where only one option begins so; the last of an option holds; a switch takes
+no value. What the release does not know is not read. Without a release, an option is read where the known
+releases that have it agree on what it is.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -17,19 +18,21 @@ from workbench.launch import holes
 from workbench.launch.records import Argument, Place, Unread
 
 # They name a place or count nodes; what is served does not depend on them.
-INCIDENTAL = frozenset(
-    """
-    host port nccl-port dist-init-addr node-rank nnodes base-gpu-id gpu-id-step served-model-name log-file log-level
-    log-level-http log-requests log-requests-level crash-dump-folder random-seed api-key admin-api-key
-    file-storage-path download-dir warmups metrics-http-port dist-timeout watchdog-timeout
-    disaggregation-bootstrap-port disaggregation-ib-device tokenizer-path
-    """.split()
-)
+INCIDENTAL = frozenset({
+    "host", "port", "nccl-port", "dist-init-addr", "node-rank", "nnodes", "base-gpu-id",
+    "gpu-id-step", "served-model-name", "log-file", "log-level", "log-level-http", "log-requests",
+    "log-requests-level", "crash-dump-folder", "random-seed", "api-key", "admin-api-key",
+    "file-storage-path", "download-dir", "warmups", "metrics-http-port", "dist-timeout",
+    "watchdog-timeout", "disaggregation-bootstrap-port", "disaggregation-ib-device",
+    "tokenizer-path",
+})  # fmt: skip
 # One value each: what follows is no further value of it.
 _SINGLE = re.compile(
     r"(?:model|tokenizer|draft|speculative|tp|pp|dp|ep|tensor|pipeline|data|expert|mem|context|host|port|dtype|quant"
     r"|attention|nnodes|node|dist|max|chunked|page|served|log|kv|load|random|schedule)\b.*"
 )
+MOST_WORDS = 4000
+_MOST_UNREAD = 50
 _OPTION = re.compile(r"--?[A-Za-z]")
 _NUMBER = re.compile(r"-\d")
 
@@ -51,6 +54,7 @@ class Arguments:
     not_read: tuple[Unread, ...]
 
 
+@functools.lru_cache(maxsize=4096)
 def option_of(name: str, version: str) -> Option | str:
     """Return the option that a release's parser takes a name for, or why it takes it for none."""
     found: dict[str, Option] = {}
@@ -75,7 +79,9 @@ def option_of(name: str, version: str) -> Option | str:
         return "it is not the same option in all releases"
     if why:
         return why
-    return f"SGLang {version} has no such option" if version else "no known release of SGLang has it"
+    return (
+        f"SGLang {version} has no such option" if version else "no known release of SGLang has it"
+    )
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -84,8 +90,10 @@ def _listed(names: Sequence[str]) -> str:
 
 def read_arguments(words: Sequence[str], version: str, where: Place) -> Arguments:
     """Return the arguments of a command line, in the order in which they count."""
+    words, too_many = bounded(words)
     arguments: list[Argument] = []
-    not_read: list[Unread] = []
+    not_read: list[Unread] = [*too_many]
+    ambiguous: set[str] = set()
     at = 0
     while at < len(words):
         word = words[at]
@@ -104,15 +112,25 @@ def read_arguments(words: Sequence[str], version: str, where: Place) -> Argument
             not_read.append(Unread(head, why))
             if not option:  # an option that looks like it: what it would have set is not known
                 arguments += _meant(head, where)
-            else:
-                arguments += _candidates(head, version, where)
+            elif head not in ambiguous:
+                ambiguous.add(head)
+                meant = _candidates(head.lstrip("-"), version)
+                arguments += (Argument(flag, key, head, None, where) for flag, key in meant)
             at = at if equals else following
             continue
         took = _take(option, head, values, bool(equals), where)
         arguments += took.arguments
         not_read += took.not_read
         at = at if equals else at + _used(option, values)
-    return Arguments(tuple(arguments), tuple(not_read))
+    return Arguments(tuple(arguments), tuple(not_read[:_MOST_UNREAD]))
+
+
+def bounded(words: Sequence[str]) -> tuple[Sequence[str], tuple[Unread, ...]]:
+    """Return the words that are read, and what is left out of too many."""
+    if len(words) <= MOST_WORDS:
+        return words, ()
+    why = f"only the first {MOST_WORDS:,} of {len(words):,} words were read"
+    return words[:MOST_WORDS], (Unread("the end of the command", why, options=True),)
 
 
 def _begins(word: str) -> bool:
@@ -127,13 +145,10 @@ def _used(option: Option, values: Sequence[str]) -> int:
         return 0
     if _SINGLE.fullmatch(option.key):
         return 1
-    first_hole = next((n for n, one in enumerate(values) if n and holes.may_be_many(one)), len(values))
-    return first_hole
+    return next((n for n, one in enumerate(values) if n and holes.may_be_many(one)), len(values))
 
 
-def _take(
-    option: Option, head: str, values: list[str], equals: bool, where: Place
-) -> Arguments:
+def _take(option: Option, head: str, values: list[str], equals: bool, where: Place) -> Arguments:
     """Return what one option says."""
     secret = is_secret(option.key.replace("-", "_"))
 
@@ -143,7 +158,9 @@ def _take(
 
     if option.sort in ("switch", "optional") or option.sort.startswith("sets "):
         if equals:
-            return Arguments((argument(None),), (Unread(head, "it is a switch and takes no value"),))
+            return Arguments(
+                (argument(None),), (Unread(head, "it is a switch and takes no value"),)
+            )
         if option.sort.startswith("sets "):
             return Arguments((argument(option.sort.removeprefix("sets ")),), ())
         return Arguments((argument("false" if head.startswith("--no-") else "true"),), ())
@@ -161,9 +178,7 @@ def _take(
     return Arguments((argument(None, unknown),), (Unread(head, known, essential),))
 
 
-def _stray(
-    words: Sequence[str], at: int, arguments: list[Argument], not_read: list[Unread]
-) -> int:
+def _stray(words: Sequence[str], at: int, arguments: list[Argument], not_read: list[Unread]) -> int:
     """Note a word that belongs to no option; an unknown one may be options that outweigh those before it."""
     word = words[at]
     unknown = holes.names(word)
@@ -178,17 +193,16 @@ def _stray(
     return at + 1
 
 
-def _candidates(head: str, version: str, where: Place) -> Iterator[Argument]:
-    """Yield each option that an ambiguous beginning may mean: its value is then not known."""
-    name = head.lstrip("-")
+@functools.lru_cache(maxsize=256)
+def _candidates(name: str, version: str) -> tuple[tuple[str, str], ...]:
+    """Return each option that an ambiguous beginning may mean, with its name in the newest release."""
     releases = flags.neighbours(version) if version else flags.measured()[-1:]
-    seen: set[str] = set()
+    found: dict[str, str] = {}
     for release in releases:
         for flag in flags.flags_of(release):
-            key = flags.canonical(flag, release)
-            if flag.startswith(name) and key not in seen:
-                seen.add(key)
-                yield Argument(flag, key, head, None, where)
+            if flag.startswith(name):
+                found.setdefault(flags.canonical(flag, release), flag)
+    return tuple((flag, key) for key, flag in found.items())
 
 
 def _meant(head: str, where: Place) -> Iterator[Argument]:
@@ -199,7 +213,7 @@ def _meant(head: str, where: Place) -> Iterator[Argument]:
 
 
 def from_config(values: Mapping[str, object]) -> list[str]:
-    """Return the words that SGLang makes of a configuration file's keys; nothing of a false or an empty one."""
+    """Return the words that SGLang makes of a configuration file; none of what is false or empty."""
     words: list[str] = []
     for key, value in values.items():
         name = "--" + str(key).replace("_", "-")

@@ -1,4 +1,4 @@
-"""Command lines of vLLM and TensorRT-LLM: the model, its draft and the options, without their tables of options.
+"""Command lines of vLLM and TensorRT-LLM: the model, its draft, and options as they are written.
 
 No table of these engines' options is kept here, so an option counts as it is written: a misspelt one is not
 noticed, and what is read says so.
@@ -13,7 +13,7 @@ from typing import Any
 
 from workbench.evidence.redact import LEFT_OUT, is_secret
 from workbench.launch import holes
-from workbench.launch.options import INCIDENTAL, Arguments
+from workbench.launch.options import INCIDENTAL, Arguments, bounded
 from workbench.launch.records import Argument, Place, Unread
 
 # What the options of these engines are called here: as SGLang's newest release calls the same.
@@ -40,7 +40,11 @@ _IN_CONFIG = {
     "num_speculative_tokens": "speculative-num-draft-tokens",
     "max_draft_len": "speculative-num-draft-tokens",
 }
-SPECULATIVE = ("speculative-algorithm", "speculative-draft-model-path", "speculative-num-draft-tokens")
+SPECULATIVE = (
+    "speculative-algorithm",
+    "speculative-draft-model-path",
+    "speculative-num-draft-tokens",
+)
 _SWITCH = re.compile(
     r"(?:enable|disable|no|use|return|skip|trust|enforce|async|headless|show)\b.*|trust-remote-code"
 )
@@ -49,8 +53,9 @@ _OPTION = re.compile(r"--?[A-Za-z]")
 
 def read_arguments(words: Sequence[str], where: Place) -> Arguments:
     """Return the arguments of ``vllm serve`` or ``trtllm-serve``; the model may stand without an option."""
+    words, too_many = bounded(words)
     arguments: list[Argument] = []
-    not_read: list[Unread] = []
+    not_read: list[Unread] = [*too_many]
     at = 0
     while at < len(words):
         head, equals, value = words[at].partition("=")
@@ -71,7 +76,12 @@ def read_arguments(words: Sequence[str], where: Place) -> Arguments:
 
 
 def _one(
-    name: str, head: str, values: list[str], where: Place, arguments: list[Argument], not_read: list[Unread]
+    name: str,
+    head: str,
+    values: list[str],
+    where: Place,
+    arguments: list[Argument],
+    not_read: list[Unread],
 ) -> None:
     """Add what one option says."""
     key = _KEYS.get(name, name)

@@ -1,4 +1,4 @@
-"""The command of a running process: its arguments, its environment, the release that its Python has installed."""
+"""The command of a running process: its arguments, its environment, the release that is installed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from workbench.errors import WorkbenchError
 
 MOST_BYTES = 1 << 20
 _TITLE = re.compile(r"sglang::|VLLM::|vllm::")
-_KEPT = re.compile(r"(?:NCCL|CUDA|SGLANG|SGL|VLLM|TORCH|TRTLLM|TRITON|GLOO|UCX|NVSHMEM|HF_HUB_OFFLINE)\w*")
+_KEPT = re.compile(
+    r"(?:NCCL|CUDA|SGLANG|SGL|VLLM|TORCH|TRTLLM|TRITON|GLOO|UCX|NVSHMEM|HF_HUB_OFFLINE)\w*"
+)
 _PARENTS = 8
 
 

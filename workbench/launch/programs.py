@@ -1,4 +1,4 @@
-"""Which server a command starts, behind whatever stands before it: sudo, numactl, srun, docker, ``bash -c``."""
+"""Which server a command starts, behind sudo, numactl, srun, docker, ``bash -c`` and their like."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from workbench.launch import holes
-from workbench.launch.images import Image, entrypoint_of, read_image
+from workbench.launch.images import NO_IMAGE, Image, entrypoint_of, read_image
 
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*")
 _SHELLS = frozenset({"bash", "sh", "zsh", "dash", "ksh", "ash"})
@@ -38,28 +38,31 @@ _OTHERS = re.compile(
     r"|sglang\.multimodal_gen.*|mlc_llm|lmdeploy|text-generation-launcher|llama-server|tritonserver"
 )
 # Commands that name a server and start none.
-_NO_LAUNCH = frozenset(
-    """
-    echo printf grep egrep rg pgrep pkill kill killall ps cat less tail head which type man ls cd cp mv rm mkdir
-    chmod chown pip pip3 git curl wget sed awk test [ [[ export unset alias find hf huggingface-cli apt apt-get
-    tee nc sleep wait trap return exit true false set source . local pushd popd touch ln tar rsync scp
-    """.split()
-)
+_NO_LAUNCH = frozenset({
+    "echo", "printf", "grep", "egrep", "rg", "pgrep", "pkill", "kill", "killall", "ps", "cat",
+    "less", "tail", "head", "which", "type", "man", "ls", "cd", "cp", "mv", "rm", "mkdir", "chmod",
+    "chown", "pip", "pip3", "git", "curl", "wget", "sed", "awk", "test", "[", "[[", "export",
+    "unset", "alias", "find", "hf", "huggingface-cli", "apt", "apt-get", "tee", "nc", "sleep",
+    "wait", "trap", "return", "exit", "true", "false", "set", "source", ".", "local", "pushd",
+    "popd", "touch", "ln", "tar", "rsync", "scp",
+})  # fmt: skip
+_MOST_BEFORE = 400
+_MAY_SERVE = re.compile(rf"{_PYTHON.pattern}|sglang|vllm|trtllm-serve|{_OTHERS.pattern}")
 # What stands before a command and runs it.
 _BEFORE = frozenset({"sudo", "env", "nohup", "exec", "time", "command", "builtin"})
 # Commands of which one word may be a shell's text.
-_TAKE_TEXT = frozenset(
-    "ssh tmux screen sbatch su script watch parallel kubectl oc pdsh clush wsl flox setsid xargs".split()
-)
+_TAKE_TEXT = frozenset({
+    "ssh", "tmux", "screen", "sbatch", "su", "script", "watch", "parallel", "kubectl", "oc",
+    "pdsh", "clush", "wsl", "flox", "setsid", "xargs",
+})  # fmt: skip
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _EXPORTS = re.compile(r"--export=(.*)", re.DOTALL)
 # docker run's options without a value.
-_SWITCHES = frozenset(
-    """
-    --rm --init --privileged --read-only --no-healthcheck --oom-kill-disable --publish-all --quiet --detach
-    --interactive --tty --disable-content-trust --sig-proxy --replace --tls --rmi
-    """.split()
-)
+_SWITCHES = frozenset({
+    "--rm", "--init", "--privileged", "--read-only", "--no-healthcheck", "--oom-kill-disable",
+    "--publish-all", "--quiet", "--detach", "--interactive", "--tty", "--disable-content-trust",
+    "--sig-proxy", "--replace", "--tls", "--rmi",
+})  # fmt: skip
 _SHORT_SWITCHES = re.compile(r"-[ditPq]+")
 
 
@@ -81,6 +84,8 @@ class Program:
         Variables that stand before it.
     container
         Whether it runs in a container: paths are then the container's.
+    before
+        The words that stand before the server and run it: ``numactl -N 0``.
     """
 
     engine: str
@@ -88,8 +93,9 @@ class Program:
     arguments: tuple[str, ...]
     interpreter: str = ""
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
-    image: Image = Image()
+    image: Image = NO_IMAGE
     container: bool = False
+    before: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -98,7 +104,7 @@ class Nested:
 
     text: str
     environment: dict[str, str]
-    image: Image = Image()
+    image: Image = NO_IMAGE
     container: bool = False
 
 
@@ -107,15 +113,16 @@ def find(words: Sequence[str]) -> Program | Nested | None:
     environment: dict[str, str] = {}
     at = 0
     command = True
-    while at < len(words):
+    while at < min(len(words), _MOST_BEFORE):
         word = words[at]
-        name = PurePath(word).name
+        name = PurePath(word[:400]).name
         if command and name in _NO_LAUNCH:
             return None
         command = command and (name in _BEFORE or bool(_ASSIGNMENT.fullmatch(word)))
-        found = recognise(words[at:])
+        found = recognise(words[at:]) if _MAY_SERVE.fullmatch(name) else None
         if found is not None:
-            return dataclasses.replace(found, environment=environment)
+            before = tuple(words[:at])
+            return dataclasses.replace(found, environment=environment, before=before)
         if name in _CONTAINERS and _is_run(words[at + 1 :]):
             return _contained(words[at + 1 :], environment)
         if name in _SHELLS:
@@ -207,7 +214,9 @@ def _text_of(words: Sequence[str], environment: dict[str, str]) -> Nested | None
         return None
     for word in words[1:]:
         text = word.partition("=")[2] if word.startswith("--wrap=") else word
-        if " " in text.strip() and re.search(r"launch_server|\bserve\b|trtllm-serve|api_server", text):
+        if " " in text.strip() and re.search(
+            r"launch_server|\bserve\b|trtllm-serve|api_server", text
+        ):
             return Nested(text, environment)
     return None
 
@@ -236,7 +245,7 @@ def _contained(words: Sequence[str], environment: dict[str, str]) -> Program | N
         elif option == "--entrypoint":
             entrypoint = value
         at += 1
-    image = read_image(words[at]) if at < len(words) else Image()
+    image = read_image(words[at]) if at < len(words) else NO_IMAGE
     return in_container(image, entrypoint.split(), words[at + 1 :], inside)
 
 

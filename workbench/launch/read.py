@@ -1,7 +1,7 @@
 """`read_launch`: whatever a launch is handed over as, what it starts and what of it is not known.
 
-Nothing that is read is executed, and no file is opened but the one that is given, and the configuration file that
-its command names.
+Nothing that is read is executed. No file is opened but the one that is given, and the configuration file
+that its command names.
 """
 
 from __future__ import annotations
@@ -240,5 +240,3 @@ def _of_starts(starts: Sequence[units.Start], context: Context, form: Any) -> La
     if not launches:
         return nothing(inner, f"the {form}", "it starts no known server")
     return one_of(launches)
-
-

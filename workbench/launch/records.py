@@ -23,7 +23,7 @@ class Place:
     line: int = 0
 
     def __str__(self) -> str:
-        """The place as a reader looks it up."""
+        """Return the place as a reader looks it up."""
         line = f"line {self.line}" if self.line else ""
         return ", ".join(part for part in (shorten(self.file), line) if part)
 
@@ -72,7 +72,7 @@ class Unread:
     options: bool = False
 
     def __str__(self) -> str:
-        """In one line: what, and why not."""
+        """Return in one line what was not read, and why."""
         return f"{shorten(self.what)}: {self.why}"
 
 
@@ -138,7 +138,9 @@ class Launch:
         found = self.argument(key)
         if found is not None:
             return "unknown" if found.value is None else "known"
-        return "unknown" if any(one.options for one in self.not_read) or not self.engine else "absent"
+        return (
+            "unknown" if any(one.options for one in self.not_read) or not self.engine else "absent"
+        )
 
     @property
     def variables(self) -> tuple[str, ...]:

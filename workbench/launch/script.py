@@ -1,7 +1,7 @@
 """A script, walked from top to bottom: which commands it holds, with the variables as they are there.
 
-Nothing is executed. Of a branch each way is walked; what the ways leave in a variable differently is not known
-behind it. What a loop sets is not known in it.
+Nothing is executed. Of a branch each way is walked; where they leave a variable with different values, it is
+not known behind it. What a loop sets is not known in it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,14 @@ _DEEPEST = 60
 _MOST_COMMANDS = 2000
 _MOST_WALKED = 200_000
 _CALLS_DEEP = 4
+_LONGEST_VALUE = 32 << 10
+_MOST_VALUES = 2000
+_MOST_VARIABLES = 300
 _LOOPS = ("for_statement", "c_style_for_statement", "while_statement")
 # Files that are sourced and set no variables of a launch: environments of Python and modules.
-_ACTIVATES = re.compile(r"(?:^|/)(?:activate|conda\.sh|mamba\.sh|\.bashrc|\.profile|modules\.sh|bash)$")
+_ACTIVATES = re.compile(
+    r"(?:^|/)(?:activate|conda\.sh|mamba\.sh|\.bashrc|\.profile|modules\.sh|bash)$"
+)
 _SETS_LAST = {"read": 1, "mapfile": 1, "readarray": 1, "getopts": 2}
 
 
@@ -90,8 +95,10 @@ def read_script(
     given = dict(environment or {})
     walker = _Walker(Scope(dict(given), set(given), foreign))
     # A backslash at the very end joins the last line with nothing.
-    walker.walk(parse(re.sub(r"\\\s*\Z", "", text)).root_node)
+    root = parse(re.sub(r"\\\s*\Z", "", text)).root_node
+    walker.walk(root)
     walker.uncalled()
+    walker.script.broken += _broken_lines(root)
     return walker.script
 
 
@@ -127,8 +134,6 @@ class _Walker:
             return
         self.depth += 1
         try:
-            if node.is_error or node.is_missing:
-                self._broken(node)
             kind = self.kinds.get(node.type)
             if kind is not None:
                 kind(node)
@@ -166,6 +171,8 @@ class _Walker:
         self, words: list[str], before: dict[str, str], line: int, log: str, text: str
     ) -> None:
         name = words[0]
+        if len(self.script.commands) > _MOST_COMMANDS:
+            return
         if name in self.functions and self.calls < _CALLS_DEEP:
             self._call(name, words[1:])
             return
@@ -301,7 +308,11 @@ class _Walker:
     def _assigned(self, node: Node) -> dict[str, str]:
         name = node.child_by_field_name("name")
         value = node.child_by_field_name("value")
-        return {source(name): "" if value is None else Expander(self.scope).text(value)} if name else {}
+        return (
+            {source(name): "" if value is None else Expander(self.scope).text(value)}
+            if name
+            else {}
+        )
 
     def _assign(self, node: Node) -> None:
         name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
@@ -317,12 +328,17 @@ class _Walker:
         if any(child.type == "+=" for child in node.children):
             old = self.scope.array(key) if isinstance(new, tuple) else self.scope.text(key)
             new = (*old, *new) if isinstance(old, tuple) else f"{old}{new}"
-        self.scope.values[key] = new
+        if len(self.scope.values) > _MOST_VARIABLES:
+            self.scope.foreign = True  # what is not kept may be set
+            return
+        self.scope.values[key] = _bounded(key, new)
 
     def _declare(self, node: Node) -> None:
         exports = source(node).startswith(("export", "declare -x", "typeset -x"))
         for child in node.named_children:
-            name = child.child_by_field_name("name") if child.type == "variable_assignment" else child
+            name = (
+                child.child_by_field_name("name") if child.type == "variable_assignment" else child
+            )
             if child.type == "variable_assignment":
                 self._assign(child)
             if exports and name is not None and name.type == "variable_name":
@@ -361,12 +377,11 @@ class _Walker:
 
     def _list(self, node: Node) -> None:
         """Walk ``a && b`` and ``a || b``: what follows may not be run."""
-        first, *rest = node.named_children or [None]
-        if first is not None:
-            self.walk(first)
-        for child in rest:
-            if child is not None:
+        for number, child in enumerate(node.named_children):
+            if number:
                 self._ways([[child]], False)
+            else:
+                self.walk(child)
 
     def _loop(self, node: Node) -> None:
         for name in _assigned_in(node):
@@ -387,8 +402,9 @@ class _Walker:
         self.scope = before
 
     def _ways(self, ways: Iterable[list[Node]], complete: bool) -> None:
-        """Walk each way of a branch from the same start, and keep of the variables what all of them agree on."""
+        """Walk each way of a branch from the same start; of the variables, what all agree on is kept."""
         before = self.scope
+        self.left -= len(before.values)
         ends = [] if complete else [before]
         for way in ways:
             self.scope = before.copy()
@@ -398,16 +414,32 @@ class _Walker:
         self.scope = _merged(ends) if ends else before
 
 
+def _broken_lines(root: Node) -> list[int]:
+    """Return the lines of what the grammar does not know: an open quote, a bracket without its other half."""
+    if not root.has_error:
+        return []
+    wrong = (one for one in _inside(root, anonymous=True) if one.is_error or one.is_missing)
+    return sorted({one.start_point[0] + 1 for one in wrong})[:20] or [1]
+
+
 def child_is_quoted(node: Node) -> bool:
     """Whether an empty word of a command is meant: it stands in quotes."""
     return any(source(c).strip() in ('""', "''") for c in node.named_children)
 
 
+def _bounded(name: str, value: Value) -> Value:
+    """Return a value that a script did not blow up; a longer one is not known."""
+    if isinstance(value, tuple):
+        long = len(value) > _MOST_VALUES or sum(map(len, value)) > _LONGEST_VALUE
+        return (holes.hole(name, many=True),) if long else value
+    return holes.hole(name) if len(value) > _LONGEST_VALUE else value
+
+
 def _merged(ends: list[Scope]) -> Scope:
     first = ends[0].copy()
     for name in {name for end in ends for name in end.values}:
-        found = {repr(end.values.get(name)) for end in ends}
-        if len(found) > 1:
+        one, *others = (end.values.get(name) for end in ends)
+        if any(other is not one and other != one for other in others):
             array = any(isinstance(end.values.get(name), tuple) for end in ends)
             shown = "$@" if name == "@" else name
             whole = holes.hole(shown, many=array)
@@ -424,13 +456,13 @@ def _tee(node: Node) -> str:
     return named[0] if words[:1] == ["tee"] and named and "$" not in named[0] else ""
 
 
-def _inside(node: Node, most: int = 20_000) -> Iterator[Node]:
-    todo = [node]
-    while todo and most:
+def _inside(node: Node, *, anonymous: bool = False) -> Iterator[Node]:
+    todo, left = [node], _MOST_WALKED
+    while todo and left:
         one = todo.pop()
-        most -= 1
+        left -= 1
         yield one
-        todo += one.named_children
+        todo += one.children if anonymous else one.named_children
 
 
 def _commands_in(node: Node) -> Iterator[Node]:

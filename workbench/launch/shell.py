@@ -1,6 +1,6 @@
 """Words of a shell's command, expanded as far as the text itself says; nothing is executed.
 
-The grammar is tree-sitter's of bash. An unset variable, a command substitution and a calculation become holes.
+The grammar is tree-sitter's of bash. A variable that is not set, a command and a calculation become holes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,18 @@ Value = str | tuple[str, ...]
 
 _ESCAPED = re.compile(r"\\(\n|.)", re.DOTALL)
 _ESCAPED_IN_QUOTES = re.compile(r'\\(\n|[$`"\\])')
-_ANSI = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"', "a": "\a", "b": "\b", "e": "\x1b"}
+_ANSI = {
+    "n": "\n",
+    "t": "\t",
+    "r": "\r",
+    "\\": "\\",
+    "'": "'",
+    '"': '"',
+    "a": "\a",
+    "b": "\b",
+    "e": "\x1b",
+}
+_LONGEST = 256 << 10
 _POSITIONAL = re.compile(r"\d+")
 _WORDS_IN_HOLES = re.compile(r"(?:[^\s\ue000-\ue002]|[\ue000\ue001][^\ue002]*\ue002)+")
 
@@ -169,6 +180,8 @@ class Expander:
                     lead = ""
             pieces.append((_unquote(between) if in_quotes else "") + lead + piece)
         rest = data[at:].decode("utf-8", "replace")
+        if sum(map(len, pieces)) > _LONGEST:
+            return holes.hole("a text that is too long")
         return "".join(pieces) + (_unquote(rest) if in_quotes or not node.children else "")
 
     def _array(self, node: Node) -> tuple[str, ...] | None:
