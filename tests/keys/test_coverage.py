@@ -141,13 +141,15 @@ def test_the_outcome_is_not_believed_beyond_what_it_lists() -> None:
 
 NOT_UNDERSTOOD = {
     "": "empty",
-    "rm -rf '": "split",
-    "bash launch.sh": "not a launch of SGLang",
+    "rm -rf '": "not a launch of SGLang",
+    "bash launch": "not a launch of SGLang",
+    "python -m sglang.launch_server --speculative-algorithm 'EAGLE3": "open quote",
     "python -m sglang.launch_server --config x.yaml": "--config",
     "python -m sglang.launch_server --speculative-algoritm EAGLE3": "--speculative-algoritm",
     "python -m sglang.launch_server --speculative-algorithm EAGLE4": "EAGLE4",
     'vllm serve t --speculative-config \'{"method":"eagle"}\'': "vLLM",
-    "SPEC=--speculative-algorithm; python -m sglang.launch_server $SPEC EAGLE": "variables",
+    "python -m sglang.launch_server $SPEC --speculative-algorithm EAGLE3": "$SPEC",
+    "docker run lmsysorg/sglang:v0.5.9 sglang serve --speculative-algorithm EAGLE3": "0.5.9",
     "python -m sglang.launch_server --model-path t": "no speculative algorithm",
 }
 
@@ -172,9 +174,7 @@ def test_a_launch_that_was_understood_is_checked(launch: str) -> None:
 
 
 def test_a_proved_fault_is_said_though_the_launch_was_not_understood() -> None:
-    found = workbench.diff_keys(
-        "data/drafts/speculators", "sglang==0.5.11", launch="bash launch.sh"
-    )
+    found = workbench.diff_keys("data/drafts/speculators", "sglang==0.5.11", launch="bash launch")
     assert found.ok is False
     assert not found.summary.startswith("Cannot tell")
     assert "not a launch of SGLang" in found.verdict.missing[0]

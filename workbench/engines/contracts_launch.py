@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from workbench.core.finding import Experiment, Finding
-from workbench.engines.contracts_subject import Subject, algorithm
+from workbench.engines.contracts_subject import Subject
 
 
 def launched_as(s: Subject) -> Iterator[Finding]:
     """Check the speculative algorithm of the launch against the draft."""
-    if s.engine != "sglang" or not s.launch:
+    launch = s.launch
+    if s.engine != "sglang" or launch is None or launch.engine != "sglang":
         return
-    chosen = algorithm(s.launch)
+    chosen = launch.value("speculative-algorithm")
     if chosen is None:
+        # What was not understood may be the algorithm: only a launch that was read whole names none.
+        if launch.doubts or launch.state("speculative-algorithm") != "absent":
+            return
         yield Finding(
             code="launched-without-speculation",
             severity="note",
             title="the launch names no speculative algorithm",
             detail="Without --speculative-algorithm the draft is not used.",
-            evidence_for=(f"{len(s.launch)} arguments, none is --speculative-algorithm",),
+            evidence_for=(f"{len(launch.arguments)} arguments, none is --speculative-algorithm",),
             next_step="Add --speculative-algorithm EAGLE3.",
             place=s.place("sglang/srt/server_args.py"),
         )

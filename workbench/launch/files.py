@@ -16,7 +16,11 @@ from workbench.errors import WorkbenchError, shorten
 
 MOST_TEXT = 1 << 20
 MOST_LOG = 16 << 20  # a log's first part: its arguments come first
-_PACKED: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ": lzma.open, b"BZh": bz2.open}
+_PACKED: dict[bytes, Callable[..., Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"\xfd7zXZ": lzma.open,
+    b"BZh": bz2.open,
+}
 _LIKE_PATH = re.compile(
     r"(?:\.{0,2}/|~/)?[^\s'\"=$]+\.(?:sh|ya?ml|json|log|txt|gz|xz|bz2|service|bin|conf|out)"
 )

@@ -15,6 +15,7 @@ from workbench.engines.outcome import KeyGroup, LoadOutcome
 from workbench.engines.profile import NotCovered, Refused
 from workbench.engines.simulate import simulate
 from workbench.errors import WorkbenchError, shorten, shown
+from workbench.launch.read import read_launch
 from workbench.speculation.loading import canonical, served_config
 from workbench.speculation.switches_weights import by_names, equal
 from workbench.speculation.trial import Trial
@@ -101,7 +102,8 @@ def _of_engine(trial: Trial) -> Iterator[Hint]:
     for fact, groups in lost.items():
         whole = fact in _WHOLE and sum(map(len, groups)) >= _WHOLE[fact]
         yield Hint(fact, _dropped(fact, groups, outcome), whole)
-    launch = ["--speculative-algorithm", trial.launch.algorithm] if trial.launch.algorithm else None
+    algorithm = trial.launch.algorithm
+    launch = read_launch(["--speculative-algorithm", algorithm]) if algorithm else None
     found = contracts.check(trial.checkpoint, outcome, target=_sizes(trial), launch=launch)
     for finding in found:
         # The replay reads the flat form of a nested config, as whoever launched must have written it.
