@@ -109,7 +109,7 @@ def items(question: Question) -> Iterator[Item]:
         yield Item("argument", LAUNCH)
         yield from _unread(question.launched)
     elif question.draft:
-        how = "the launch was not given (launch=)"
+        how = "the launch line was not given (launch=)"
         yield Item("argument", "arguments of the launch", "open", how, essential=False)
 
 
