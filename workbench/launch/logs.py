@@ -7,9 +7,9 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 
-from workbench.engines import flags
 from workbench.errors import clean
 from workbench.evidence.redact import LEFT_OUT, fields, is_secret, plain
+from workbench.facts import flags
 from workbench.launch.other_engines import speculation
 from workbench.launch.records import Argument, Launch, Place, Unread
 

@@ -12,8 +12,8 @@ import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from workbench.engines import flags
 from workbench.evidence.redact import LEFT_OUT, is_secret
+from workbench.facts import flags
 from workbench.launch import holes
 from workbench.launch.records import Argument, Place, Unread
 
