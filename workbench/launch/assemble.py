@@ -34,6 +34,7 @@ class Start:
     line: int = 0
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
     log: str = ""
+    words: tuple[str, ...] = ()
     files: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -148,7 +149,8 @@ def _mentioned(script: Script) -> str:
 def of_words(words: Sequence[str], context: Context, form: Form) -> Launch:
     """Return the launch of a command in words, which no shell reads any more."""
     context = context.as_form(form)
-    starts = _followed(find(words), 0, False, 0)
+    found = _followed(find(words), 0, False, 0)
+    starts = [dataclasses.replace(start, words=tuple(words)) for start in found]
     if starts:
         return one_of(launch_of_program(starts, context))
     if words and words[0].startswith("--") and context.engine in ("", "sglang"):
@@ -196,6 +198,7 @@ def _of_command(command: Command, foreign: bool, depth: int) -> list[Start]:
             line=start.line or command.line,
             environment=dict(command.environment) | dict(start.environment),
             log=start.log or holes.shown(command.log),
+            words=command.words,
             files=command.files,
         )
         for start in _followed(found, command.line, foreign, depth)
@@ -237,7 +240,8 @@ def _assembled(start: Start, context: Context) -> Launch:
         image=program.image.name,
         source=context.source,
         log=start.log,
-        words=tuple(map(holes.shown, program.arguments)),
+        words=tuple(map(holes.shown, start.words or program.arguments)),
+        before=tuple(map(holes.shown, program.before)),
     )
     if not program.engine:
         unread = Unread(program.name, "its arguments are not read", options=True)

@@ -112,7 +112,9 @@ def read_arguments(words: Sequence[str], version: str, where: Place) -> Argument
             not_read.append(Unread(head, why))
             if not option:  # an option that looks like it: what it would have set is not known
                 arguments += _meant(head, where)
-            elif head not in ambiguous:
+            else:
+                arguments.append(_as_typed(head, values, where))
+            if option and head not in ambiguous:
                 ambiguous.add(head)
                 meant = _candidates(head.lstrip("-"), version)
                 arguments += (Argument(flag, key, head, None, where) for flag, key in meant)
@@ -203,6 +205,16 @@ def _candidates(name: str, version: str) -> tuple[tuple[str, str], ...]:
             if flag.startswith(name):
                 found.setdefault(flags.canonical(flag, release), flag)
     return tuple((flag, key) for key, flag in found.items())
+
+
+def _as_typed(head: str, values: Sequence[str], where: Place) -> Argument:
+    """Return an option that is not known, under the name that was typed."""
+    name = head.lstrip("-")
+    text = " ".join(values) if values else "true"
+    unknown = holes.names(text)
+    secret = is_secret(name.replace("-", "_"))
+    known = None if unknown else LEFT_OUT if secret else text
+    return Argument(name, name, head, known, where, unknown)
 
 
 def _meant(head: str, where: Place) -> Iterator[Argument]:

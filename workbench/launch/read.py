@@ -74,6 +74,11 @@ def read_launch(
     raise _no_launch(thing, "it is neither text, nor words, nor a path, nor a PID")
 
 
+def read_record(record: Any, source: str = "", *, version: str = "") -> Launch:
+    """Return the launch of a record: ``command`` in words, ``environment``, ``versions``."""
+    return _of_record(record, Context(version=version).at(source, None))
+
+
 def _no_launch(thing: object, why: str) -> WorkbenchError:
     return WorkbenchError(
         f"{shown(thing, 60)} is not a launch",

@@ -103,7 +103,9 @@ class Launch:
     log
         The file that its output goes to, "" where it is not redirected.
     words
-        The server's own command, in words; a variable that is not known is written as ``$NAME``.
+        The whole command, in words; a variable that is not known is written as ``$NAME``.
+    before
+        Those of its words that stand before the server and run it: ``numactl -N 0``.
     """
 
     engine: str
@@ -120,6 +122,7 @@ class Launch:
     source: str = ""
     log: str = ""
     words: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()
 
     def argument(self, key: str) -> Argument | None:
         """Return the argument that holds, by its name in the newest release; None where it is not given."""
