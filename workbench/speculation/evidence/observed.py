@@ -207,8 +207,13 @@ def read_launch(folder: Path) -> DraftLaunch:
     file = folder / "launch.json"
     data = json_of(content(file), file) if file.is_file() else {}
     data = data if isinstance(data, Mapping) else {}
-    found = read_record(data, str(file)) if data else Launch("", "launch record")
-    return launch_of(found, str(file))
+    versions = data.get("versions")
+    named = versions.get("sglang") if isinstance(versions, Mapping) else None
+    version = named if isinstance(named, str) else ""
+    said = bool(data.get("command") or data.get("resolved"))
+    found = read_record(data, str(file)) if said else Launch("", "launch record")
+    # A record names the release also where its command is not understood.
+    return launch_of(dataclasses.replace(found, version=found.version or version), str(file))
 
 
 def launch_of(found: Launch, source: str) -> DraftLaunch:
@@ -243,9 +248,8 @@ def launch_of(found: Launch, source: str) -> DraftLaunch:
     if found.argument("speculative-num-steps") is None:
         notes.append(f"the launch names no --speculative-num-steps: {steps} are taken")
     algorithm = (found.value("speculative-algorithm") or "").upper()
-    unread = tuple(map(str, found.doubts)) if found.program or found.arguments else ()
-    if not algorithm and found.state("speculative-algorithm") == "unknown" and found.not_read:
-        unread = unread or tuple(map(str, found.not_read))
+    unread = tuple(map(str, found.doubts))
+    if not algorithm and unread:
         notes.append("the launch was not understood, and EAGLE3 is taken: " + "; ".join(unread[:2]))
     elif not algorithm:
         notes.append("the launch names no --speculative-algorithm: EAGLE3 is taken")
