@@ -119,6 +119,8 @@ def find(words: Sequence[str]) -> Program | Nested | None:
         if command and name in _NO_LAUNCH:
             return None
         command = command and (name in _BEFORE or bool(_ASSIGNMENT.fullmatch(word)))
+        if _PYTHON.fullmatch(name) and "-c" in words[at + 1 : at + 4]:
+            return None  # what follows are arguments of that code
         found = recognise(words[at:]) if _MAY_SERVE.fullmatch(name) else None
         if found is not None:
             before = tuple(words[:at])
