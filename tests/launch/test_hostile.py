@@ -34,6 +34,8 @@ TEXTS = {
     "variables": "".join(f"if a; then V{n}=1; fi\n" for n in range(1000)),
     "alias bomb": BOMB,
     "deep YAML": "kind: x\na: " + "[" * 50_000,
+    "closed deep YAML": "kind: x\na: " + "[" * 50_000 + "]" * 50_000,
+    "dashes of YAML": "kind: x\na:\n " + "- " * 20_000 + "b",
     "deep JSON": '{"command":' + "[" * 20_000,
     "object of YAML": 'kind: !!python/object/apply:os.system ["true"]',
     "open log": "server_args=ServerArgs(" + "a=(," * 20_000,

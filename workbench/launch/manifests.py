@@ -14,6 +14,7 @@ from workbench.launch.records import Form
 
 _MOST_NODES = 100_000
 _MOST_CONTAINERS = 200
+_DEEPEST = 100
 _COMPOSE = re.compile(
     r"\$(?:(\$)|([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?:(:?[-?+])((?:[^{}]|\{[^{}]*\})*))?\})"
 )
@@ -53,6 +54,7 @@ def load_yaml(text: str, what: str) -> list[Any]:
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
+        _check_depth(yaml.parse(text, loader))
         return list(yaml.load_all(text, loader))
     except (yaml.YAMLError, RecursionError, ValueError, MemoryError) as error:
         first = str(error).splitlines()
@@ -61,6 +63,16 @@ def load_yaml(text: str, what: str) -> list[Any]:
             why=" ".join(first[:1] + first[-1:]),
             next_step="Correct it, or give the launch command itself.",
         ) from None
+
+
+def _check_depth(events: Iterator[Any]) -> None:
+    """Refuse what is nested deeper than a manifest: libyaml builds it recursively, on the C stack."""
+    depth = 0
+    for event in events:
+        name = type(event).__name__
+        depth += name.endswith("StartEvent") - name.endswith("EndEvent")
+        if depth > _DEEPEST:
+            raise ValueError(f"it is nested more than {_DEEPEST} levels deep")
 
 
 def containers(documents: list[Any]) -> list[Container]:
