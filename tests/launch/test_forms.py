@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import lzma
@@ -14,6 +15,7 @@ import pytest
 
 from workbench.errors import WorkbenchError
 from workbench.launch.read import read_launch
+from workbench.launch.records import Launch
 
 WORDS = [
     "python3", "-m", "sglang.launch_server", "--model-path", "/models/target", "--tp-size", "8",
@@ -152,3 +154,18 @@ def test_another_program_is_no_launch(text: str) -> None:
     assert found.engine == ""
     assert found.not_read
     assert found.state("speculative-algorithm") == "unknown"
+
+
+@pytest.mark.parametrize(
+    "thing",
+    [
+        0, -1, 10**5000, True, float("nan"), {}, object(), b"\xff", "\ud800", "x\0y", ["a\0b"], range(3),
+        Path("a" * 5000), Path("/dev/zero"), "{}", '{"command": 5}', "services: 5\nkind: 3", "model-path: {a: b}",
+        "services:\n  a: {image: [1], command: {a: b}, environment: 7}", "FROM x\nCMD [", "docker run --name",
+        "sglang serve --config /dev/zero", "${", "a=(", "cat <<", "x() {",
+    ],
+    ids=lambda thing: repr(thing)[:40] if not isinstance(thing, int) else "number",
+)  # fmt: skip
+def test_whatever_is_given_only_a_workbench_error_leaves(thing: object) -> None:
+    with contextlib.suppress(WorkbenchError):
+        assert isinstance(read_launch(thing), Launch)

@@ -59,9 +59,13 @@ def read_file(path: str | os.PathLike[str]) -> Handed:
     WorkbenchError
         It is not there, is no file, or is too large for a launch.
     """
-    place = Path(path).expanduser()
-    if place.is_dir():
-        place = _in_folder(place)
+    try:
+        place = Path(path).expanduser()
+        place = _in_folder(place) if place.is_dir() else place
+    except (OSError, RuntimeError, ValueError) as error:
+        raise WorkbenchError(
+            f"cannot read {shorten(os.fspath(path))}", why=str(error), next_step="Give a path."
+        ) from None
     data = _bytes(place)
     log = b"server_args=" in data or place.suffix in (".log", ".gz", ".xz", ".bz2", ".out")
     if len(data) > MOST_TEXT and not log:

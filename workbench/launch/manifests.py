@@ -111,7 +111,7 @@ def _service(name: str, service: Mapping[str, Any]) -> Container:
         if isinstance(given, Mapping)
         else (
             str(one).partition("=")[::2] if "=" in str(one) else (str(one), None)
-            for one in given or ()
+            for one in _list(given)
         )
     )
     for key, value in pairs:

@@ -60,14 +60,16 @@ def read_launch(
     if isinstance(thing, bool) or thing is None:
         raise _no_launch(thing, "it is neither text, nor words, nor a path, nor a PID")
     if isinstance(thing, int):
+        if not 0 < thing < 1 << 31:
+            raise _no_launch(thing, "a PID is a whole number above 0")
         return _of_process(thing, context)
     if isinstance(thing, os.PathLike):
         return _of_text(read_file(thing), context)
     if isinstance(thing, bytes | bytearray):
         return _of_text(Handed(bytes(thing[: MOST_TEXT + 1]).decode("utf-8", "replace")), context)
     if isinstance(thing, str):
-        if re.fullmatch(r"\s*\d{1,10}\s*", thing):
-            return _of_process(int(thing), context)
+        if re.fullmatch(r"\s*[0-9]{1,9}\s*", thing):
+            return read_launch(int(thing), engine=engine, version=version, folder=folder)
         return _of_text(read_file(thing) if is_path(thing) else Handed(thing), context)
     if isinstance(thing, Sequence) and all(isinstance(word, str) for word in thing):
         return _of_list(list(thing), context)
