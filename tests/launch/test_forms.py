@@ -160,7 +160,8 @@ def test_another_program_is_no_launch(text: str) -> None:
     "thing",
     [
         0, -1, 10**5000, True, float("nan"), {}, object(), b"\xff", "\ud800", "x\0y", ["a\0b"], range(3),
-        Path("a" * 5000), Path("/dev/zero"), "{}", '{"command": 5}', "services: 5\nkind: 3", "model-path: {a: b}",
+        Path("a" * 5000), Path("/dev/zero"), "{}",
+        '{"command": 5}', "services: 5\nkind: 3", "model-path: {a: b}",
         "services:\n  a: {image: [1], command: {a: b}, environment: 7}", "FROM x\nCMD [", "docker run --name",
         "sglang serve --config /dev/zero", "${", "a=(", "cat <<", "x() {",
     ],
