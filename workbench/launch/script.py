@@ -8,12 +8,20 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from workbench.errors import WorkbenchError
 from workbench.launch import holes
 from workbench.launch.shell import Expander, Scope, Value, parse, source
+from workbench.launch.syntax import (
+    LOOPS,
+    assigned_in,
+    broken_lines,
+    commands_in,
+    file_of_tee,
+    has_empty_word,
+)
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -26,7 +34,6 @@ _CALLS_DEEP = 4
 _LONGEST_VALUE = 32 << 10
 _MOST_VALUES = 2000
 _MOST_VARIABLES = 300
-_LOOPS = ("for_statement", "c_style_for_statement", "while_statement")
 # Files that are sourced and set no variables of a launch: environments of Python and modules.
 _ACTIVATES = re.compile(
     r"(?:^|/)(?:activate|conda\.sh|mamba\.sh|\.bashrc|\.profile|modules\.sh|bash)$"
@@ -98,7 +105,7 @@ def read_script(
     root = parse(re.sub(r"\\\s*\Z", "", text)).root_node
     walker.walk(root)
     walker.uncalled()
-    walker.script.broken += _broken_lines(root)
+    walker.script.broken += broken_lines(root)
     return walker.script
 
 
@@ -124,7 +131,7 @@ class _Walker:
             "case_statement": self._case,
             "list": self._list,
             "subshell": self._subshell,
-            **dict.fromkeys(_LOOPS, self._loop),
+            **dict.fromkeys(LOOPS, self._loop),
         }
 
     def walk(self, node: Node) -> None:
@@ -161,7 +168,7 @@ class _Walker:
                 words += expander.words(inner[0]) if len(inner) == 1 else [expander.text(child)]
             else:
                 words += expander.words(child)
-        words = [word for word in words if word or child_is_quoted(node)]
+        words = [word for word in words if word or has_empty_word(node)]
         if not words:
             self.scope.values.update(before)
             return
@@ -292,7 +299,7 @@ class _Walker:
         parts = node.named_children
         for number, part in enumerate(parts):
             rest = parts[number + 1] if number + 1 < len(parts) else None
-            into = (_tee(rest) if rest is not None else "") or log
+            into = (file_of_tee(rest) if rest is not None else "") or log
             if part.type == "command":
                 self._command(part, into, text if number == 0 else "")
             elif part.type == "redirected_statement":
@@ -384,9 +391,9 @@ class _Walker:
                 self.walk(child)
 
     def _loop(self, node: Node) -> None:
-        for name in _assigned_in(node):
+        for name in assigned_in(node):
             self.scope.values[name] = holes.hole(name)
-        if any(source(n).split()[:1] == ["shift"] for n in _commands_in(node)):
+        if any(source(n).split()[:1] == ["shift"] for n in commands_in(node)):
             self.scope.values.pop("@", None)
         self._ways([list(node.named_children)], False)
 
@@ -414,19 +421,6 @@ class _Walker:
         self.scope = _merged(ends) if ends else before
 
 
-def _broken_lines(root: Node) -> list[int]:
-    """Return the lines of what the grammar does not know: an open quote, a bracket without its other half."""
-    if not root.has_error:
-        return []
-    wrong = (one for one in _inside(root, anonymous=True) if one.is_error or one.is_missing)
-    return sorted({one.start_point[0] + 1 for one in wrong})[:20] or [1]
-
-
-def child_is_quoted(node: Node) -> bool:
-    """Whether an empty word of a command is meant: it stands in quotes."""
-    return any(source(c).strip() in ('""', "''") for c in node.named_children)
-
-
 def _bounded(name: str, value: Value) -> Value:
     """Return a value that a script did not blow up; a longer one is not known."""
     if isinstance(value, tuple):
@@ -447,34 +441,3 @@ def _merged(ends: list[Scope]) -> Scope:
     first.exported = set.union(*(end.exported for end in ends))
     first.foreign = any(end.foreign for end in ends)
     return first
-
-
-def _tee(node: Node) -> str:
-    """Return the file of ``tee``."""
-    words = source(node).split()
-    named = [word.strip("\"'") for word in words[1:] if not word.startswith("-")]
-    return named[0] if words[:1] == ["tee"] and named and "$" not in named[0] else ""
-
-
-def _inside(node: Node, *, anonymous: bool = False) -> Iterator[Node]:
-    todo, left = [node], _MOST_WALKED
-    while todo and left:
-        one = todo.pop()
-        left -= 1
-        yield one
-        todo += one.children if anonymous else one.named_children
-
-
-def _commands_in(node: Node) -> Iterator[Node]:
-    return (one for one in _inside(node) if one.type == "command")
-
-
-def _assigned_in(node: Node) -> set[str]:
-    """Return the variables that a loop sets."""
-    found = set()
-    for one in _inside(node):
-        if one.type == "variable_assignment" or one.type in _LOOPS:
-            name = one.child_by_field_name("name") or one.child_by_field_name("variable")
-            if name is not None:
-                found.add(source(name).partition("[")[0])
-    return found
