@@ -17,6 +17,7 @@ from workbench.core.finding import GRAVITY, Finding
 from workbench.core.verdict import Coverage, Item, State, Verdict
 from workbench.drafts import contracts
 from workbench.errors import WorkbenchError
+from workbench.facts.flat_config import flattened
 from workbench.keys import coverage, verdict
 from workbench.keys.launch_line import doubt
 from workbench.keys.records import KeyDiff, Rename, VersionAnswer
@@ -168,7 +169,8 @@ def _profiled(checkpoint: Checkpoint, profile: Profile, version: str) -> _Answer
         if checkpoint.config.layout != "speculators":
             return _nothing(checkpoint.table, profile, version, error)
         try:
-            model = profile.build(Config(checkpoint.config.flattened(), checkpoint.config.source))
+            flat = dict(flattened(checkpoint.config, version))
+            model = profile.build(Config(flat, checkpoint.config.source))
         except (Refused, NotCovered):
             return _nothing(checkpoint.table, profile, version, error)
         answer = _simulated(checkpoint.table, profile, model, version)
