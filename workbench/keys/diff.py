@@ -244,8 +244,7 @@ def _combine(
         VersionAnswer(d.version, d.ok, d.summary, a.span)
         for d, a in zip(diffs, answers, strict=True)
     )
-    weakest = max((diff.basis for diff in diffs), key=verdict.SURENESS.index)
-    many = dataclasses.replace(last, versions=versions, basis=weakest)
+    many = dataclasses.replace(last, versions=versions)
     return dataclasses.replace(many, verdict=_of_all(diffs, versions))
 
 
@@ -276,7 +275,9 @@ def _of_all(diffs: Sequence[KeyDiff], versions: tuple[VersionAnswer, ...]) -> Ve
         for v in versions
     )
     shown = (structs.replace(item, essential=False) for item in last.verdict.coverage.items)
-    return verdict.of(last.outcome, last.basis, Coverage((which, *answers, *shown)), sentence)
+    # The result shows one release, with its own basis; the verdict on all is as sure as the weakest.
+    weakest = max((diff.basis for diff in diffs), key=verdict.SURENESS.index)
+    return verdict.of(last.outcome, weakest, Coverage((which, *answers, *shown)), sentence)
 
 
 def _spans(versions: tuple[VersionAnswer, ...], good: bool) -> str:
