@@ -82,6 +82,7 @@ def test_a_release_that_was_not_read_is_said() -> None:
 
 def test_a_class_without_a_rule_is_not_guessed() -> None:
     assert "no rule" in written(nested("NewForCausalLM", [2, 4, 5]), "0.5.14")[1][0]
+    assert "0.4.9 on" in written(nested("LlamaForCausalLM", [2, 4, 5]), "0.4.6")[1][0]
     # 0.5.8 has no Kimi K2.5 that captures layers.
     assert capture_of("0.5.8", ["KimiK25ForConditionalGeneration"]).row is None
 

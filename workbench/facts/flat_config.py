@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from workbench.checkpoint.config import Config, Flattened
-from workbench.facts.capture_rules import Capture, capture_of
+from workbench.facts.capture_rules import RULES, Capture, capture_of
 from workbench.facts.features import border, newest, since
 from workbench.facts.rows import rows
 
@@ -149,7 +149,8 @@ def _auxiliary_layers(
 
 def _differs(named: list[str]) -> bool:
     """Whether releases capture layers of a target in different ways."""
-    return len({row.value for name in named for row in rows("sglang", "captures", name)}) > 1
+    found = {row.value for name in named for row in rows("sglang", "captures", name)}
+    return len(found & set(RULES)) > 1
 
 
 def _inexpressible(ids: list[int], capture: Capture, named: list[str]) -> str:
@@ -158,6 +159,11 @@ def _inexpressible(ids: list[int], capture: Capture, named: list[str]) -> str:
         return (
             f"which layers the auxiliary ids {ids} mean: the target's class (not named) is not known, and "
             "SGLang adds one to them for most targets."
+        )
+    if since("sglang", "eagle_config", capture.version) is False:
+        first = border("sglang", "eagle_config")[1]
+        return (
+            f"the auxiliary ids {ids}: read from SGLang {first} on; older versions always take [2, n/2, n-3]."
         )
     if capture.row is None:
         return (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import re
 from collections.abc import Iterable, Iterator
 
 from workbench.facts.harvest.found import Found
@@ -13,7 +14,8 @@ from workbench.facts.harvest.wheel import Wheel
 def digests(wheel: Wheel, wanted: Iterable[tuple[str, str]]) -> Iterator[Found]:
     """Yield a digest of each wanted file, or of one class or function in it.
 
-    Comments, texts that document and line numbers do not count.
+    Only what builds a module and what loads into it counts (`_LOADS`): not how it computes, and neither
+    comments, texts that document nor line numbers.
 
     Parameters
     ----------
@@ -37,9 +39,18 @@ def digests(wheel: Wheel, wanted: Iterable[tuple[str, str]]) -> Iterator[Found]:
 
 
 def _plain(node: ast.stmt) -> str:
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
-            first = inner.body[0]
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-                inner.body = inner.body[1:] or [ast.Pass()]
-    return ast.dump(node, annotate_fields=False)
+    """Return what counts of a statement of a module; "" for one of which nothing does."""
+    if isinstance(node, ast.ClassDef):
+        inside = [text for item in node.body if (text := _plain(item))]
+        bases = [ast.dump(base) for base in node.bases]
+        return "\n".join([node.name, *bases, *inside]) if inside else ""
+    if not isinstance(node, ast.FunctionDef) or not _LOADS.search(node.name):
+        return ""
+    body = node.body
+    first = body[0]
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+        body = body[1:]
+    return "\n".join([node.name, ast.dump(node.args), *map(ast.dump, body)])
+
+
+_LOADS = re.compile(r"^__init__$|load|weight|embed|nextn_conf")
