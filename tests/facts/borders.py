@@ -64,8 +64,8 @@ def pattern(row: rows.Row) -> str:
     return ""
 
 
-NEAR = {"class": 60, "reads": 2, "model type": 1}
-"""How many lines after the named one may show it: a list of classes is long."""
+NEAR = {"class": 60, "flag": 3, "reads": 2, "model type": 1}
+"""How many lines after the named one may show it: a call has several, a list of classes many."""
 
 
 def not_shown(row: rows.Row, after: Source) -> bool:
@@ -132,6 +132,7 @@ def wrong(release: str, before: Source | None, after: Source) -> list[str]:
                 for one in rows.rows("sglang", kind, name)
                 if one != row
             )
+            came = came and not _elsewhere(row, row.last_without)
             if came and before is not None and there_before(row, before):
                 found.append(f"{kind} {name}: already in {row.last_without}")
     return found + list(gone(release, after))
@@ -150,8 +151,8 @@ def gone(release: str, after: Source) -> Iterator[str]:
 
 
 def _elsewhere(row: rows.Row, release: str) -> bool:
-    """Whether another flag of the release has one of its names: it became an alias."""
-    if row.kind != "flag":
+    """Whether another flag of the release has one of its names: its first spelling is another one."""
+    if row.kind != "flag" or not release:
         return False
     names = {
         one

@@ -339,7 +339,10 @@ SOURCED = [
 def test_every_text_is_in_the_source_and_is_recognised(version: str) -> None:
     missing = []
     for marker in SOURCED:
-        if has("sglang", "text", marker.fact, version) is not recognised(marker, version):
+        written = has("sglang", "text", marker.fact, version)
+        # Two texts of one code may come from one line of the source, whose values decide between them.
+        same = [one for one in SOURCED if one.code == marker.code] if written else [marker]
+        if written is not any(recognised(one, version) for one in same):
             missing.append((marker.code, marker.needle))
     assert not missing
 

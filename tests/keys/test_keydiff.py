@@ -125,7 +125,11 @@ def test_a_sweep_is_no_surer_than_its_weakest_version() -> None:
     # The basis is that of the release that is shown, which was run; the verdict is on all of them.
     assert (found.version, found.basis) == ("0.5.23", "profile_verified")
     found = diff("speculators", "sglang")
-    assert (found.ok, found.basis, found.verdict.confidence) == (False, "profile_verified", "likely")
+    assert (found.ok, found.basis, found.verdict.confidence) == (
+        False,
+        "profile_verified",
+        "likely",
+    )
 
 
 def test_places_are_those_of_the_release_that_was_asked_for() -> None:
