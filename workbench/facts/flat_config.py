@@ -162,7 +162,10 @@ def _inexpressible(ids: list[int], capture: Capture, named: list[str]) -> str:
         )
     if since("sglang", "eagle_config", capture.version) is False:
         first = border("sglang", "eagle_config")[1]
-        return f"the auxiliary ids {ids}: read from SGLang {first} on; older versions always take [2, n/2, n-3]."
+        return (
+            f"the auxiliary ids {ids}: read from SGLang {first} on; older versions always take "
+            "[2, n/2, n-3]."
+        )
     if capture.row is None:
         return (
             f"which layers the auxiliary ids {ids} mean: SGLang {capture.version} has no rule for the "
