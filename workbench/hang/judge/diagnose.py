@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from workbench.core.finding import Confidence
 from workbench.core.verdict import Verdict
-from workbench.facts.startup import phase_order
+from workbench.facts.startup import likely_order
 from workbench.hang.diagnosis import HangDiagnosis
 from workbench.hang.judge import coverage, evidence, phases, rows, votes, waits
 from workbench.hang.judge.experiments import BY_PLACE, plan
@@ -145,7 +145,7 @@ def _after_the_pools(group: RankGroup) -> Phase | None:
     """Return ``init_done`` where the scheduler's constructor goes on after all that runs on the GPU."""
     frames = [waits.telling_frame(rank.frames) for rank in group.alive if rank.frames]
     inside = frames and all(f is not None and f.function.endswith("__init__") for f in frames)
-    order = [step.phase for step in phase_order(group.version) or phase_order("0.5.14") or ()]
+    order = [step.phase for step in likely_order(group.version)]
     reached = [order.index(p) for p in group.story.reached.values() if p in order]
     past = bool(reached) and min(reached) > order.index("kv_pool")
     return "init_done" if inside and past else None
