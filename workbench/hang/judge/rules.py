@@ -18,7 +18,8 @@ from workbench.hang.judge.rank_group import BUSY_GPU, EMPTY_GPU_MIB, GroupRank, 
 from workbench.hang.records import Phase, State, WaitClass
 
 GRAPHS: frozenset[str] = frozenset({"graph_prefill", "graph_decode", "graph_draft"})
-_COLLECTIVE: frozenset[WaitClass] = frozenset({"HOST_COLL", "STORE", "NCCL_INIT"}) | waits.ON_DEVICE
+_HOST: frozenset[WaitClass] = frozenset({"HOST_COLL", "STORE", "NCCL_INIT"})
+_COLLECTIVE = _HOST | waits.ON_DEVICE
 _JOINING: tuple[WaitClass, ...] = ("NCCL_INIT", "STORE", "HOST_COLL")
 # Exit codes of a server that was asked to end: it ends its ranks by SIGTERM or SIGQUIT.
 ASKED_EXITS = frozenset({0, -15, -3, 143, 131})
