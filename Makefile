@@ -88,10 +88,11 @@ chromium:
 lab: $(READY)  ## Open the notebooks in JupyterLab
 	$(RUN)/jupyter lab notebooks
 
-lint: $(READY)  ## Check style, types and words
+lint: $(READY)  ## Check style, types, imports and words
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
 	$(RUN)/mypy
+	$(RUN)/lint-imports
 	$(RUN)/python -m tests.words
 
 collector: $(READY)  ## Pack the collector for nodes without the workbench: dist/workbench-collect.pyz
@@ -112,6 +113,6 @@ mutants-sample:
 	@$(MAKE) --no-print-directory mutants SAMPLE=40
 
 clean:  ## Remove what the commands above made
-	rm -rf $(VENV) $(LOWEST) reports .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(LOWEST) reports .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 
 .PHONY: help setup demo test extra lowest lowest-sample mutants mutants-sample engines chromium lab lint collector bench tables clean

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from workbench.core.finding import Confidence
 from workbench.core.verdict import Verdict
 from workbench.facts.startup import phase_order
-from workbench.hang.diagnosis import HangDiagnosis
 from workbench.hang.judge import coverage, evidence, phases, rows, waits
+from workbench.hang.judge.diagnosis import HangDiagnosis
 from workbench.hang.judge.experiments import plan
 from workbench.hang.judge.join import rank_groups
 from workbench.hang.judge.rank_group import GroupRank, RankGroup
