@@ -29,7 +29,7 @@ from workbench.speculation.model.layers import Numerics
 from workbench.speculation.model.loading import load_draft
 from workbench.speculation.model.rope import attention_scale, rope_of
 from workbench.speculation.rounds.run import generate, replay_rounds
-from workbench.speculation.rounds.setup import as_launched, as_trained
+from workbench.speculation.rounds.setup import as_launched
 
 pytest.importorskip("transformers")
 
@@ -211,7 +211,7 @@ def test_by_the_trainers_flags(
 ) -> None:
     model = Reference(target.embedding, **FLAGS[name])
     checkpoint = open_checkpoint(write(tmp_path / "d", model, names))
-    draft, driving = as_trained(checkpoint, target, steps=4)
+    draft, driving = as_launched(DraftLaunch("", steps=4), checkpoint, target)
     assert driving.aux == (2, 3, 4)
     assert not draft.filled
     trace, free = generate(target, draft, driving, PROMPTS, 20)
@@ -273,7 +273,7 @@ def test_the_comparison_sees_a_wrong_detail(
 ) -> None:
     model = Reference(target.embedding)
     checkpoint = open_checkpoint(write(tmp_path / "d", model, "speculators"))
-    draft, driving = as_trained(checkpoint, target, steps=4)
+    draft, driving = as_launched(DraftLaunch("", steps=4), checkpoint, target)
     trace, _ = generate(target, draft, driving, PROMPTS, 12)
     if field == "rope":
         value = dataclasses.replace(draft.settings.rope, interleaved=False)
