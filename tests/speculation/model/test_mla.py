@@ -288,7 +288,7 @@ def test_sglang_turns_and_scales_alike(tmp_path: Path) -> None:
     """DeepSeek's YaRN by the engine's own rotary class and its own factor of the scores."""
     python = environments.ensure("sglang-0.5.23")
     script = Path(sglang_rotary.__file__)
-    stubs = ROOT / "workbench" / "engines" / "tracer"
+    stubs = ROOT / "workbench" / "loaders" / "tracer"
     file = tmp_path / "rotary.st"
     subprocess.run([python, script, stubs, file], check=True, capture_output=True)
     said = load_file(file)
