@@ -26,11 +26,6 @@ INCIDENTAL = frozenset({
     "watchdog-timeout", "disaggregation-bootstrap-port", "disaggregation-ib-device",
     "tokenizer-path",
 })  # fmt: skip
-# One value each: what follows is no further value of it.
-_SINGLE = re.compile(
-    r"(?:model|tokenizer|draft|speculative|tp|pp|dp|ep|tensor|pipeline|data|expert|mem|context|host|port|dtype|quant"
-    r"|attention|nnodes|node|dist|max|chunked|page|served|log|kv|load|random|schedule)\b.*"
-)
 MOST_WORDS = 4000
 _MOST_UNREAD = 50
 _OPTION = re.compile(r"--?[A-Za-z]")
@@ -44,6 +39,7 @@ class Option:
     field: str
     key: str
     sort: str
+    nargs: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -70,7 +66,7 @@ def option_of(name: str, version: str) -> Option | str:
             key = flags.canonical(names[0], release)
             # A measured neighbour that does not know a newer or older option says nothing of it.
             into = found if name in known else begun
-            into.setdefault(key, Option(flag.field, key, flag.sort))
+            into.setdefault(key, Option(flag.field, key, flag.sort, flag.nargs))
     if not found and not why:
         found = begun
     if len(found) == 1:
@@ -145,7 +141,7 @@ def _used(option: Option, values: Sequence[str]) -> int:
         return 0
     if not values:
         return 0
-    if _SINGLE.fullmatch(option.key):
+    if option.nargs in ("", "?", "1"):
         return 1
     return next((n for n, one in enumerate(values) if n and holes.may_be_many(one)), len(values))
 

@@ -228,16 +228,3 @@ def _launch_of(text: str, file: Path) -> DraftLaunch | None:
     """Return a launch as a log's arguments tell it; the version is not among them."""
     found = read_log(text, str(file), "")
     return launch_of(found, str(file)) if found.engine == "sglang" else None
-
-
-def origin_of(facts: Facts) -> str:
-    """Return in words what the evidence is."""
-    texts = (
-        len(facts.recorded)
-        if facts.kind == "features"
-        else len(facts.run.requests)
-        if facts.run
-        else 0
-    )
-    many = f", {texts:,} requests" if texts else ""
-    return f"{facts.form}{many} ({shown(facts.source).strip(chr(39))})"
