@@ -372,6 +372,11 @@ def test_a_loss_that_is_small_or_may_be_chance_is_none() -> None:
         assert state(scene(reference=reference)) == wanted
 
 
+def test_without_an_expectation_nothing_is_known_to_be_lost() -> None:
+    assert lost(Reference(flat(BROKEN), EXPECTED)) is True
+    assert lost(Reference(flat(BROKEN), None)) is False
+
+
 def test_few_requests_say_nothing() -> None:
     for requests, wanted in ((8, "healthy"), (7, "cannot_tell")):
         reference = Reference(flat(HEALTHY, requests), EXPECTED)
@@ -611,6 +616,9 @@ def test_an_expectation_fits_a_tree_or_is_left_out() -> None:
     for steps, topk in ((2, 4), (4, 4), (3, 2), (3, 1)):
         assert fitting(wide, steps, topk)[0] is None
     assert fitting(Expected(4.0), 3, 1)[0] is not None
+    assert fitting(Expected(4.0 + 0.9e-6), 3, 1)[0] is not None
+    with pytest.raises(WorkbenchError, match="cannot be expected"):
+        fitting(Expected(4.0 + 1.2e-6), 3, 1)
     with pytest.raises(WorkbenchError, match="cannot be expected"):
         fitting(Expected(4.001), 3, 1)
 

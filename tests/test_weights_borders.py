@@ -487,6 +487,8 @@ SCANS: dict[str, tuple[Callable[[], WeightScan], bool | None, dict[str, str]]] =
     "no matrix at all": (lambda: scan(pair("norm.weight", (64,))), None, {}),
     "interrupted": (
         lambda: scan(GOOD, interrupted=True), None, {"interrupted": "warning certain"}),
+    "one that could not be read": (
+        lambda: scan(GOOD, unseen=1), None, {"not_seen": "warning unknown"}),
     "rows of zeros": (
         lambda: scan(GOOD, pair("layers.1.q_proj.weight", (64, 64), empty_rows=0.125)),
         None, {"empty": "warning possible"}),
@@ -557,6 +559,12 @@ def test_the_module_that_is_whole_at_init_is_named() -> None:
     assert "2 of 2" not in part.title
     (every,) = scan(*bad).findings
     assert every.title.startswith("All 2 matrices")
+
+
+def test_a_sentence_counts_its_matrices() -> None:
+    assert scan(GOOD).summary == "The one matrix looks trained."
+    assert scan(GOOD, MORE).summary == "All 2 matrices look trained."
+    assert scan(GOOD, kind="server").summary == "The one matrix that was asked for looks trained."
 
 
 # -- two sets of weights ------------------------------------------------------------------------

@@ -55,6 +55,16 @@ def test_every_key_parameter_and_contract_is_listed() -> None:
     assert counts["contract"] == len(contracts.ALWAYS) + len(contracts.EAGLE3)
 
 
+def test_groups_of_one_name_are_items_of_their_own() -> None:
+    question = healthy()
+    one = question.outcome.parameters[0]
+    both = (one, dataclasses.replace(one, status="missing"))
+    outcome = dataclasses.replace(question.outcome, parameters=both)
+    coverage = covered(dataclasses.replace(question, outcome=outcome))
+    found = {item.name: item.state for item in coverage.items if item.kind == "parameter"}
+    assert found == {one.text: "ok", f"{one.text} (missing)": "wrong"}
+
+
 def test_every_contract_has_its_words() -> None:
     names = {contract.__name__ for contract in (*contracts.ALWAYS, *contracts.EAGLE3)}
     assert names == set(CONTRACTS)

@@ -78,9 +78,12 @@ def _sample(mutants: Sequence[Mutant], most: int, seed: int) -> list[Mutant]:
     if not most or most >= len(mutants):
         return list(mutants)
 
-    # By what each is, not by its place in the list: a new condition elsewhere changes few of the others.
+    # By what each is, not by its place in the list: a new condition elsewhere changes few of the others. By
+    # its file without the folder: a module that moves keeps its sample.
     def draw(mutant: Mutant) -> bytes:
-        return hashlib.sha256(repr((seed, *mutant.key, mutant.change)).encode()).digest()
+        _, *condition = mutant.key
+        what = (seed, Path(mutant.module).name, *condition, mutant.change)
+        return hashlib.sha256(repr(what).encode()).digest()
 
     chosen = set(sorted(range(len(mutants)), key=lambda i: draw(mutants[i]))[:most])
     return [m for i, m in enumerate(mutants) if i in chosen]

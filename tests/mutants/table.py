@@ -11,10 +11,10 @@ KEYS = ("keys/test_*.py", "test_key*.py", "test_contracts*.py", "test_engines_*.
         "test_registry*.py", "test_rename.py")  # fmt: skip
 # The ones that start servers or read /proc are left out, and the 2,360 tests of test_hang_metamorphic: of a
 # sample none of them noticed what these do not.
-HANG = ("hang/test_coverage.py",
+HANG = ("hang/test_coverage.py", "hang/test_rule_rows.py",
         "test_hang_rules*.py", "test_hang_cases.py", "test_hang_waits.py", "test_hang_phases.py",
         "test_hang_borders*.py", "test_hang_other_times.py", "test_hang_tree.py")  # fmt: skip
-LEDGER = ("test_launches*.py",)
+LEDGER = ("hang/test_ledger_verdict.py", "test_launches*.py")
 WEIGHTS = ("weights/test_*.py",
            "test_weights_verdict.py", "test_weights_borders*.py", "test_weights_spectrum.py",
            "test_weights_compare.py", "test_weights_scan.py", "test_weights_fused.py",
