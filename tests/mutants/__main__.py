@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib.util
 import os
 import pickle
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -30,6 +32,8 @@ DECIDING = ("verdict", "confidence", "release")
 
 def main() -> int:
     """List, sample, flip, test, report; 1 where a condition that decides something survives."""
+    # Ended by a signal it ends its forks too: they would run on, each with a core.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     given = _arguments()
     begun = time.monotonic()
     all_modules = [m for m in modules() if given.only in m.name]
@@ -61,7 +65,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument(
-        "--only", default="", help="part of a module's name: weights/, hang/rules.py"
+        "--only", default="", help="part of a module's name: weights/, hang/judge/rules.py"
     )
     parser.add_argument("--list", action="store_true", help="print the sample and end")
     parser.add_argument(
@@ -194,7 +198,6 @@ def _flipped(
 
 
 def _tested(copy: Path, tests: list[str]) -> tuple[int, str]:
-    sys.dont_write_bytecode = True
     # File by file: the first mostly knows, and the others need not be collected.
     for file, group in groupby(tests, key=lambda test: test.split("::")[0]):
         chosen = Chosen(frozenset(group))
@@ -207,12 +210,17 @@ def _tested(copy: Path, tests: list[str]) -> tuple[int, str]:
 def _write(copy: Path, path: str, text: str) -> None:
     place = copy / path
     place.write_text(text)
-    # A compiled file goes by seconds and size, and two mutants may be alike in both.
-    os.utime(place, (0, 0))
+    _not_compiled(place)
 
 
 def _restore(copy: Path, path: str) -> None:
     shutil.copy2(ROOT / path, copy / path)
+    _not_compiled(copy / path)
+
+
+def _not_compiled(place: Path) -> None:
+    """Remove a compiled file: it goes by seconds and size, and two mutants may be alike in both."""
+    Path(importlib.util.cache_from_source(str(place))).unlink(missing_ok=True)
 
 
 def _line(mutant: Mutant) -> str:
