@@ -192,7 +192,7 @@ def _flipped(
             print(f"survives: {_line(done.label)}", flush=True)
         elif code == 5:
             raise SystemExit(f"No test was run for {_line(done.label)}\n{done.output}")
-        elif verbose:
+        elif verbose or code == -1:  # no test failed: that is shown, whoever asks
             print(f"killed in {done.seconds:.1f} s by {killer}: {_line(done.label)}", flush=True)
     return survivors
 

@@ -589,6 +589,29 @@ def test_long_files_of_metrics_are_read(tmp_path: Path) -> None:
     assert Expected.of_training(tmp_path / "m.jsonl", 1).per_position == (0.6,)
 
 
+@pytest.mark.parametrize(("beyond", "read"), [(0, True), (1, False)])
+def test_a_file_of_metrics_has_at_most_64_mebibytes(
+    tmp_path: Path, beyond: int, read: bool
+) -> None:
+    text = json.dumps({"full_acc_0": 0.6})
+    file = tmp_path / "m.json"
+    file.write_text(" " * ((1 << 26) + beyond - len(text)) + text)
+    if read:
+        assert Expected.of_training(file, 1).per_position == (0.6,)
+    else:
+        with pytest.raises(WorkbenchError, match="cannot read"):
+            Expected.of_training(file, 1)
+
+
+def test_without_an_expectation_the_best_change_is_named() -> None:
+    nothing = Reference(flat(BROKEN), None)
+    assert "The best change is" not in judge(scene(reference=nothing)).sentence
+    one = dataclasses.replace(tried(1.0, "layer"), reference=nothing)
+    found = judge(scene(one, reference=nothing))
+    assert (found.state, found.nearest) == ("no_expectation", "layer")
+    assert "The best change is" in found.sentence
+
+
 def test_where_nothing_was_lost_nothing_is_restored() -> None:
     lift = tried(1.0, "layer", served=HEALTHY).lift
     assert (lift.restored, lift.restored_interval) == (None, None)

@@ -581,6 +581,16 @@ def compared(*rows: Change, own: bool = False) -> tuple[bool | None, dict[str, s
     }
 
 
+def test_what_changed_slightly_is_held_against_the_usual_change() -> None:
+    rows = [change("changed", by, name=f"{by}.weight") for by in (0.0005, 0.4, 0.5)]
+    _, (found,) = conclude(Changes(rows), (), False)
+    assert "the median is 0.4" in found.title
+    _, (other, *_) = conclude(Changes([*rows, change("changed")]), (), True)
+    assert "by 0.5 of its norm" not in other.detail
+    _, (known, *_) = conclude(Changes(rows), (), True)
+    assert "by 0.5 of its norm" in known.detail
+
+
 NORM = {"name": "norm.weight", "shape": (64,), "shape_after": (64,)}
 COMPARED: list[tuple[tuple[Change, ...], bool, bool | None, dict[str, str]]] = [
     ((change("changed", 0.5),), False, True, {}),
