@@ -637,6 +637,7 @@ def test_an_expectation_fits_a_tree_or_is_left_out() -> None:
         assert fitting(wide, steps, topk)[0] is None
     assert fitting(Expected(4.0), 3, 1)[0] is not None
     assert fitting(Expected(4.0 + 0.9e-6), 3, 1)[0] is not None
+    assert fitting(Expected(3 + 1 + 1e-6), 3, 1)[0] is not None
     with pytest.raises(WorkbenchError, match="cannot be expected"):
         fitting(Expected(4.0 + 1.2e-6), 3, 1)
     with pytest.raises(WorkbenchError, match="cannot be expected"):

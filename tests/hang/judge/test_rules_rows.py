@@ -13,14 +13,20 @@ from typing import get_args
 import pytest
 
 from tests.hang.cases import CASES
+from tests.hang.cases.build import R
+from tests.hang.cases.rules import WAITS
 from workbench.hang.judge.diagnose import question
 from workbench.hang.judge.rank_group import RankGroup
 from workbench.hang.judge.rules import RULES, Judgement, Rule
 from workbench.hang.records import Phase
 
+from .test_borders import FORWARD, GDB, capturing
+
 PHASES: tuple[Phase, ...] = get_args(Phase)
 START: set[Phase] = set(PHASES) - {"ready", "init_done", "unknown"}
 ANY: set[Phase] = set(PHASES)
+
+HELD = "a debugger holds one of two that compute"
 
 # The case of each row, in the order of the table, and the phases in which the row holds there.
 ROWS: tuple[tuple[str, set[Phase]], ...] = (
@@ -28,12 +34,15 @@ ROWS: tuple[tuple[str, set[Phase]], ...] = (
     ("R12-faulthandler", ANY),
     ("R0-crashed", ANY),
     ("R0-zombie", ANY),
-    ("traced", ANY),
+    ("recorded-capture-hang", ANY),
     ("trap-all-stopped", ANY),
+    ("traced", ANY),
+    (HELD, ANY),
     ("detokenizer-stopped", {"ready", "init_done"}),
     ("detokenizer-dead", {"ready", "init_done"}),
     ("gated-launch", ANY),
     ("H6-loads", ANY),
+    ("traced-by-a-profiler", ANY),
     ("serving", {"ready"}),
     ("H9-idle", ANY),
     ("incident-without-ptrace", START),
@@ -71,6 +80,8 @@ OF_STACKS = [at for at in HUNG if ROWS[at][0] != "incident-without-ptrace"]
 
 @cache
 def judged(name: str) -> Judgement:
+    if name == HELD:
+        return question(capturing([R(FORWARD, state="t", halt=GDB), R(FORWARD), R(WAITS)])).worst
     (case,) = (case for case in CASES if case.name == name)
     return question(case.scene).worst
 
