@@ -22,9 +22,13 @@ from .test_borders import FORWARD, GATE, QUEUED, REDUCES, capturing
 def test_whoever_is_named_does_not_wait_for_itself() -> None:
     got = diagnose(capturing([R(REDUCES), R(WAITS), R(WAITS)]))
     assert (got.odd_ranks, got.waiting_ranks) == ((0,), (1, 2))
-    moving = diagnose(capturing([R(WAITS), R(FORWARD, then=QUEUED), R(WAITS), R(WAITS, cpu=1.0)]))
-    assert set(moving.working_ranks).isdisjoint(moving.waiting_ranks)
-    assert moving.waiting_ranks
+
+
+def test_who_gets_on_works_and_whose_loop_turns_waits() -> None:
+    passing = diagnose(capturing([R(WAITS), R(WAITS, then=QUEUED), R(WAITS)]))
+    assert (passing.state, passing.working_ranks, passing.waiting_ranks) == ("slow", (1,), (0, 2))
+    turning = diagnose(capturing([R(FORWARD, then=QUEUED), R(IDLE_N, then=IDLE_0), R(IDLE_N)]))
+    assert (turning.state, turning.working_ranks, turning.waiting_ranks) == ("slow", (0,), (1, 2))
 
 
 @pytest.mark.parametrize("phase", get_args(Phase))
