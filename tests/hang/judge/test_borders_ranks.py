@@ -62,8 +62,11 @@ def test_the_main_thread_is_judged_or_the_only_one() -> None:
     [
         (IDLE_0, "IDLE"),
         (IDLE_N, "IDLE"),
-        # Below the loop and in no batch: its own work is idle, a wait that it is in is that wait.
-        ("turn@/x/sglang/srt/managers/scheduler.py " + IDLE_0.split("recv_requests ")[1], "IDLE"),
+        # Below the loop and not in its receive it works, or waits for what it waits for.
+        (
+            "turn@/x/sglang/srt/managers/scheduler.py " + IDLE_0.split("recv_requests ")[1],
+            "RUNNING",
+        ),
         ("BaseFileLock.acquire " + IDLE_0.split("recv_requests ")[1], "LOCK"),
         (BATCHING, "CUDA_SYNC"),
         ("", "UNKNOWN"),

@@ -28,7 +28,7 @@ ANY: set[Phase] = set(PHASES)
 
 HELD = "a debugger holds one of two that compute"
 
-# The case of each row, in the order of the table, and the phases in which the row holds there.
+# Cases of as many rows, in the order of the table, and the phases in which the row holds there.
 ROWS: tuple[tuple[str, set[Phase]], ...] = (
     ("recorded-served-and-ended", ANY),
     ("R12-faulthandler", ANY),
@@ -73,9 +73,6 @@ ROWS: tuple[tuple[str, set[Phase]], ...] = (
     ("R1-log-only", ANY),
     ("trap-idle-frozen", ANY),
 )
-# Without stacks "asleep" is what /proc alone says.
-HUNG = [at for at, rule in enumerate(RULES) if rule.state == "hung"]
-OF_STACKS = [at for at in HUNG if ROWS[at][0] != "incident-without-ptrace"]
 
 
 @cache
@@ -88,7 +85,7 @@ def judged(name: str) -> Judgement:
 
 def row(at: int) -> tuple[Rule, RankGroup, Phase]:
     own = judged(ROWS[at][0])
-    return RULES[at], own.group, own.phase
+    return own.rule, own.group, own.phase
 
 
 def changed(group: RankGroup, at: int, **changes: object) -> RankGroup:
@@ -102,10 +99,19 @@ def named(at: int) -> str:
     return f"{at}-{ROWS[at][0]}"
 
 
-@pytest.mark.parametrize("at", range(len(RULES)), ids=named)
-def test_each_row_has_its_case_and_its_phases(at: int) -> None:
+HUNG = [at for at in range(len(ROWS)) if row(at)[0].state == "hung"]
+# Without stacks "asleep" is what /proc alone says.
+OF_STACKS = [at for at in HUNG if ROWS[at][0] != "incident-without-ptrace"]
+
+
+def test_each_case_is_of_a_row_of_its_own() -> None:
+    rows = [row(at)[0] for at in range(len(ROWS))]
+    assert [ROWS[at][0] for at, rule in enumerate(rows) if rule in rows[:at]] == []
+
+
+@pytest.mark.parametrize("at", range(len(ROWS)), ids=named)
+def test_each_row_holds_in_its_phases_only(at: int) -> None:
     rule, group, _ = row(at)
-    assert judged(ROWS[at][0]).rule is rule
     assert {phase for phase in PHASES if rule.when(group, phase)} == ROWS[at][1]
 
 
@@ -135,7 +141,7 @@ def test_no_row_of_stacks_says_hung_where_one_is_missing(at: int) -> None:
             assert not rule.when(changed(group, number, frames=()), phase), number
 
 
-@pytest.mark.parametrize("at", range(len(RULES) - 1), ids=named)
+@pytest.mark.parametrize("at", range(len(RULES) - 1))
 def test_only_the_last_row_holds_of_nothing(at: int) -> None:
     nothing = RankGroup((), 0, True, snapshots=2)
     assert not any(RULES[at].when(nothing, phase) for phase in PHASES)
