@@ -11,7 +11,7 @@ KEYS = ("keys/test_*.py", "drafts/test_*.py", "loaders/test_hf.py", "loaders/tes
         "loaders/test_vllm.py", "loaders/test_config_checks*.py")  # fmt: skip
 # The ones that start servers or read /proc are left out, and the 2,360 tests of test_metamorphic: of a
 # sample none of them noticed what these do not.
-HANG = ("hang/judge/test_coverage.py",
+HANG = ("hang/judge/test_coverage.py", "hang/judge/test_halts*.py",
         "hang/judge/test_rules*.py", "hang/judge/test_cases.py", "hang/judge/test_waits.py",
         "hang/judge/test_phases.py", "hang/judge/test_borders*.py", "hang/judge/test_other_times.py",
         "hang/judge/test_tree.py")  # fmt: skip
@@ -41,6 +41,9 @@ MODULES: dict[str, tuple[str, ...]] = {
     "hang/judge/coverage.py": HANG,
     "hang/judge/rank_group.py": HANG,
     "hang/judge/evidence.py": HANG,
+    "hang/judge/gpu_load.py": HANG,
+    "hang/judge/halts.py": HANG,
+    "hang/judge/votes.py": HANG,
     "hang/judge/phases.py": HANG,
     "hang/ledger/rules.py": LEDGER,
     "hang/ledger/verdict.py": LEDGER,
