@@ -11,7 +11,8 @@ KEYS = ("keys/test_*.py", "drafts/test_*.py", "loaders/test_hf.py", "loaders/tes
         "loaders/test_vllm.py", "loaders/test_config_checks*.py")  # fmt: skip
 # The ones that start servers or read /proc are left out, and the 2,360 tests of test_metamorphic: of a
 # sample none of them noticed what these do not.
-HANG = ("hang/judge/test_coverage.py", "hang/judge/test_halts*.py",
+HANG = ("hang/judge/test_coverage.py", "hang/judge/test_halts.py",
+        "hang/judge/test_gpu_load.py", "hang/judge/test_votes.py",
         "hang/judge/test_rules*.py", "hang/judge/test_cases.py", "hang/judge/test_waits.py",
         "hang/judge/test_phases.py", "hang/judge/test_borders*.py", "hang/judge/test_other_times.py",
         "hang/judge/test_tree.py")  # fmt: skip
