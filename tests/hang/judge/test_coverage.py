@@ -15,9 +15,9 @@ from tests.hang.cases import CASES
 from tests.hang.cases.build import BARRIER, CAPTURE, IDLE_0, IDLE_N, R, scene, started
 from tests.hang.cases.healthy import BATCHING, SAMPLING
 from workbench.core.verdict import Item
-from workbench.hang.diagnosis import HangDiagnosis
 from workbench.hang.judge.coverage import CHECKS, Question, covered, items
 from workbench.hang.judge.diagnose import diagnose, question
+from workbench.hang.judge.diagnosis import HangDiagnosis
 from workbench.hang.judge.rank_group import RankGroup
 from workbench.hang.records import Log, Process, Role, Scene
 
