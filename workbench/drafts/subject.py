@@ -141,10 +141,6 @@ class Subject:
         values = read(tensor.name).reshape(-1)
         return np.asarray(values) if plain else np.asarray(values.tolist())
 
-    def reached(self, tensor: TensorInfo) -> bool:
-        """Tell whether the loader put that tensor anywhere."""
-        return any(tensor.name in g.names for g in self.outcome.keys if g.status == "loaded")
-
     # -- vocabularies -------------------------------------------------------------------------
 
     @property
