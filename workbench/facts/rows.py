@@ -227,8 +227,11 @@ def has(engine: str, kind: str, name: str, version: str, value: Any = None) -> b
 
 
 def may_have(engine: str, kind: str, name: str, version: str) -> bool:
-    """Tell whether a release has a feature, or was not read and may have it."""
-    return has(engine, kind, name, version) is not False
+    """Tell whether a release has a feature, or may have it: it was not read, or not for this feature.
+
+    One that no release is known to have was added to `watched`, and the wheels were not read again.
+    """
+    return not rows(engine, kind, name) or has(engine, kind, name, version) is not False
 
 
 def span(engine: str, kind: str, name: str) -> str:
