@@ -78,11 +78,6 @@ def pieces(schema: str) -> tuple[Piece, ...]:
     return (_core(), _kind(kind)) if kind else (_core(),)
 
 
-def every_piece() -> tuple[Piece, ...]:
-    """Return all pieces: joined, they show every result."""
-    return (_core(), *map(_kind, _KINDS))
-
-
 @functools.cache
 def _core() -> Piece:
     scripts = "".join(map(_scoped, _CORE.scripts)) + _IMPORT.sub("", read("view.js"))
