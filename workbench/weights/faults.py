@@ -316,7 +316,8 @@ def vectors(seen: Seen) -> list[Finding]:
                 confidence="possible",
             )
         )
-    zeros = np.flatnonzero(vectors & still & np.isin(families, ("zeros",)))
+    doubted = np.isin(np.arange(len(seen.tensors)), list(seen.norm_doubts))
+    zeros = np.flatnonzero(vectors & still & ~doubted & np.isin(families, ("zeros",)))
     if len(zeros):
         found.append(
             Finding(

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from workbench.checkpoint.config import Config
     from workbench.checkpoint.open import Checkpoint
+    from workbench.weights.needed import Needed
     from workbench.weights.seen import Seen
 
 Picture = Literal["verdict", "std", "kurtosis"]
@@ -78,16 +79,18 @@ class WeightScan(Result):
         interrupted: bool = False,
         unseen: int = 0,
         config: Config | None = None,
+        needed: Needed | None = None,
     ) -> Self:
         """Make the result of what was measured and judged; the findings follow from that.
 
-        `unseen` is how many tensors were asked for and not seen.
+        `unseen` is how many tensors were asked for and not seen; `needed` what the model needs, None where
+        only a part was asked for.
         """
         from workbench.weights.findings import conclude
         from workbench.weights.seen import Seen
 
         tensors = Tensors(pairs)
-        seen = Seen(tensors, kind, sampled, interrupted, config, unseen)
+        seen = Seen(tensors, kind, sampled, interrupted, config, unseen, needed)
         verdict, findings = conclude(seen)
         return cls(
             source=source,

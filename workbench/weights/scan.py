@@ -247,6 +247,7 @@ def _result(
     wanted: int,
     target: Iterable[Measure] = (),
 ) -> WeightScan:
+    from workbench.weights.needed import needed
     from workbench.weights.relations import relate
     from workbench.weights.results import WeightScan
 
@@ -282,6 +283,7 @@ def _result(
         sampled=sampled or None,
         interrupted=interrupted,
         config=config,
+        needed=needed(measures, config) if wanted == len(weights) and not interrupted else None,
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from tests.weights.whole_files.families import BF, HEALTHY, H, I, Config, Pool, Tensors
+from tests.weights.whole_files.families import BF, HEALTHY, H, INNER, Config, Pool, Tensors
 
 Change = Callable[[Tensors, Config], None]
 Answers = tuple[bool | None, ...]
@@ -251,7 +251,7 @@ COVERAGE = (
     Case("a matrix of unknown codes", "llama",
          fill(lambda t: torch.randint(0, 255, (t.numel() // 2,), dtype=torch.uint8), "0.mlp.up_proj"), NOT_GOOD,
          says=(r"layers\.0\.mlp\.up_proj",)),
-    Case("a linear half as long", "llama", fill(lambda t: t[: I // 2].clone(), "1.mlp.gate_proj"), NOT_GOOD,
+    Case("a linear half as long", "llama", fill(lambda t: t[: INNER // 2].clone(), "1.mlp.gate_proj"), NOT_GOOD,
          says=(r"layers\.1\.mlp\.gate_proj",)),
 )  # fmt: skip
 

@@ -21,7 +21,7 @@ Tensors = dict[str, torch.Tensor]
 Config = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[3]
 BF = torch.bfloat16
-H, I, V, HEADS, KV, HEAD = 128, 240, 512, 4, 2, 32
+H, INNER, V, HEADS, KV, HEAD = 128, 240, 512, 4, 2, 32
 _LAYERS = 12
 
 
@@ -39,10 +39,10 @@ class Pool:
 
     def matrix(self, rows: int, columns: int) -> torch.Tensor:
         """Return a trained matrix of that shape."""
-        if columns > I:
+        if columns > INNER:
             halves = [self.matrix(rows, columns // 2) for _ in range(2)]
             return torch.cat(halves, 1)
-        if rows > I:
+        if rows > INNER:
             return torch.cat(
                 [self.matrix(rows // 2, columns), self.matrix(rows - rows // 2, columns)]
             )
@@ -84,14 +84,14 @@ class Pool:
 
     def head(self, rows: int = V) -> torch.Tensor:
         """Return rows of the trained head."""
-        return _shipped()["lm_head.weight"][:rows].clone()
+        return _shipped()["lm_head.weight"][:rows, :H].clone()
 
     def _of(self, layer: int, kind: str) -> torch.Tensor:
         return _shipped()[f"model.layers.{layer}.{kind}.weight"]
 
 
 BASE: Config = {
-    "hidden_size": H, "intermediate_size": I, "num_hidden_layers": 2, "num_attention_heads": HEADS,
+    "hidden_size": H, "intermediate_size": INNER, "num_hidden_layers": 2, "num_attention_heads": HEADS,
     "num_key_value_heads": KV, "head_dim": HEAD, "vocab_size": V, "tie_word_embeddings": False,
     "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "max_position_embeddings": 512, "hidden_act": "silu",
     "torch_dtype": "bfloat16",
@@ -111,7 +111,7 @@ def _attention(p: Pool, at: str, bias: bool = False, width: int = H) -> Tensors:
     return out | {f"{at}.o_proj.weight": p.matrix(H, HEADS * HEAD)}
 
 
-def _mlp(p: Pool, at: str, middle: int = I) -> Tensors:
+def _mlp(p: Pool, at: str, middle: int = INNER) -> Tensors:
     return {
         f"{at}.gate_proj.weight": p.matrix(middle, H),
         f"{at}.up_proj.weight": p.matrix(middle, H),
@@ -153,9 +153,9 @@ def mixtral(experts: int = 4) -> Tensors:
         at = f"model.layers.{layer}.block_sparse_moe"
         out[f"{at}.gate.weight"] = p.matrix(experts, H)
         for e in range(experts):
-            out[f"{at}.experts.{e}.w1.weight"] = p.matrix(I, H)
-            out[f"{at}.experts.{e}.w2.weight"] = p.matrix(H, I)
-            out[f"{at}.experts.{e}.w3.weight"] = p.matrix(I, H)
+            out[f"{at}.experts.{e}.w1.weight"] = p.matrix(INNER, H)
+            out[f"{at}.experts.{e}.w2.weight"] = p.matrix(H, INNER)
+            out[f"{at}.experts.{e}.w3.weight"] = p.matrix(INNER, H)
     return out
 
 
@@ -200,8 +200,8 @@ def gpt2() -> Tensors:
     out: Tensors = {"wte.weight": p.embedding(), "wpe.weight": p.embedding(128)}
     for layer in range(2):
         at = f"h.{layer}"
-        sizes = {"attn.c_attn": (H, 3 * H), "attn.c_proj": (H, H), "mlp.c_fc": (H, I),
-                 "mlp.c_proj": (I, H)}  # fmt: skip
+        sizes = {"attn.c_attn": (H, 3 * H), "attn.c_proj": (H, H), "mlp.c_fc": (H, INNER),
+                 "mlp.c_proj": (INNER, H)}  # fmt: skip
         for name, (rows, columns) in sizes.items():
             out[f"{at}.{name}.weight"] = p.matrix(rows, columns)
             out[f"{at}.{name}.bias"] = p.bias(columns)
@@ -218,7 +218,7 @@ def neox() -> Tensors:
     for layer in range(2):
         at = f"gpt_neox.layers.{layer}"
         sizes = {"attention.query_key_value": (3 * H, H), "attention.dense": (H, H),
-                 "mlp.dense_h_to_4h": (I, H), "mlp.dense_4h_to_h": (H, I)}  # fmt: skip
+                 "mlp.dense_h_to_4h": (INNER, H), "mlp.dense_4h_to_h": (H, INNER)}  # fmt: skip
         for name, (rows, columns) in sizes.items():
             out[f"{at}.{name}.weight"] = p.matrix(rows, columns)
             out[f"{at}.{name}.bias"] = p.bias(rows)
@@ -246,7 +246,7 @@ def bert(pooler: bool = False) -> Tensors:
         at = f"encoder.layer.{layer}"
         sizes = {
             "attention.self.query": (H, H), "attention.self.key": (H, H), "attention.self.value": (H, H),
-            "attention.output.dense": (H, H), "intermediate.dense": (I, H), "output.dense": (H, I),
+            "attention.output.dense": (H, H), "intermediate.dense": (INNER, H), "output.dense": (H, INNER),
         }  # fmt: skip
         for name, (rows, columns) in sizes.items():
             out[f"{at}.{name}.weight"] = p.matrix(rows, columns)
@@ -275,8 +275,8 @@ def t5() -> Tensors:
             if block == 0:
                 out[f"{at}.0.SelfAttention.relative_attention_bias.weight"] = p.matrix(32, HEADS)
             last = len(kinds)
-            out[f"{at}.{last}.DenseReluDense.wi.weight"] = p.matrix(I, H)
-            out[f"{at}.{last}.DenseReluDense.wo.weight"] = p.matrix(H, I)
+            out[f"{at}.{last}.DenseReluDense.wi.weight"] = p.matrix(INNER, H)
+            out[f"{at}.{last}.DenseReluDense.wo.weight"] = p.matrix(H, INNER)
             out[f"{at}.{last}.layer_norm.weight"] = p.norm()
         out[f"{side}.final_layer_norm.weight"] = p.norm()
     return out
@@ -315,8 +315,8 @@ def phi3() -> Tensors:
         out |= {
             f"{at}.self_attn.qkv_proj.weight": p.matrix((HEADS + 2 * KV) * HEAD, H),
             f"{at}.self_attn.o_proj.weight": p.matrix(H, H),
-            f"{at}.mlp.gate_up_proj.weight": p.matrix(2 * I, H),
-            f"{at}.mlp.down_proj.weight": p.matrix(H, I),
+            f"{at}.mlp.gate_up_proj.weight": p.matrix(2 * INNER, H),
+            f"{at}.mlp.down_proj.weight": p.matrix(H, INNER),
             f"{at}.input_layernorm.weight": p.norm(),
             f"{at}.post_attention_layernorm.weight": p.norm(),
         }
@@ -339,7 +339,7 @@ def vit() -> Tensors:
         for name, rows, columns in (
             ("attention.attention.query", H, H), ("attention.attention.key", H, H),
             ("attention.attention.value", H, H), ("attention.output.dense", H, H),
-            ("intermediate.dense", I, H), ("output.dense", H, I),
+            ("intermediate.dense", INNER, H), ("output.dense", H, INNER),
         ):  # fmt: skip
             out[f"{at}.{name}.weight"] = p.matrix(rows, columns)
             out[f"{at}.{name}.bias"] = torch.zeros(rows) if "key" in name else p.bias(rows)
