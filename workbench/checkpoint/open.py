@@ -31,7 +31,7 @@ from workbench.checkpoint.folder import (
 from workbench.checkpoint.index import check_index
 from workbench.checkpoint.records import TensorInfo, TensorTable
 from workbench.checkpoint.safetensors import Specs, join_headers, read_header
-from workbench.checkpoint.sources import LocalFile, Source, looks_like, unreadable
+from workbench.checkpoint.sources import LocalFile, Source, Stamp, looks_like, unreadable
 from workbench.checkpoint.values import as_torch, check_numpy, read_flat, read_units
 from workbench.errors import LONGEST, CheckpointError, shorten, shown, without_secrets
 
@@ -76,6 +76,7 @@ class Checkpoint:
         warnings: Sequence[str] = (),
         shard_metadata: Mapping[str, Mapping[str, str]] | None = None,
         torch_files: Mapping[str, TorchFile] | None = None,
+        stamps: Mapping[str, Stamp | None] | None = None,
     ) -> None:
         self.source = source
         self.table = table
@@ -87,6 +88,7 @@ class Checkpoint:
         self._torch_files = dict(torch_files or {})
         self._shard_metadata = dict(shard_metadata or {})
         self.sources = files.sources
+        self._stamps = dict(stamps or {})
         self.is_single_file = files.single
         self.index_name = PurePosixPath(files.index.label).name if files.index else ""
 
@@ -109,6 +111,17 @@ class Checkpoint:
     def local_folder(self) -> LocalFolder | None:
         """The same, as the place whose files may be opened."""
         return self._folder if isinstance(self._folder, LocalFolder) else None
+
+    def changed(self) -> tuple[str, ...]:
+        """Return which files were replaced, removed or written to since they were opened.
+
+        Of files on other machines nothing is known.
+        """
+        return tuple(
+            name
+            for name, before in self._stamps.items()
+            if (path := self._sources[name].local) is not None and Stamp.of(path) != before
+        )
 
     def shard_metadata(self, shard: str) -> Mapping[str, str]:
         """Return the ``__metadata__`` of one file."""
@@ -473,6 +486,7 @@ def _has_weights(folder: LocalFolder) -> bool:
 
 
 def _read(source: str, files: Files, folder: Folder | None) -> Checkpoint:
+    stamps = {file.name: Stamp.of(file.local) for file in files.sources if file.local is not None}
     if files.form == "torch":
         from workbench.checkpoint.torch_zip import open_torch
 
@@ -481,7 +495,7 @@ def _read(source: str, files: Files, folder: Folder | None) -> Checkpoint:
         keys = keys_of(table.names)
         _check_unique(table, keys)
         warnings += check_index(files.index, table, keys)
-        return Checkpoint(source, files, table, {}, folder, warnings, torch_files=opened)
+        return Checkpoint(source, files, table, {}, folder, warnings, torch_files=opened, stamps=stamps)
     specs = Specs()
     with _no_collection():
         if len(files.sources) > 1 and files.sources[0].local is None:
@@ -497,7 +511,7 @@ def _read(source: str, files: Files, folder: Folder | None) -> Checkpoint:
     for header in headers:
         metadata |= header.metadata
     by_shard = {f.name: h.metadata for f, h in zip(files.sources, headers, strict=True)}
-    return Checkpoint(source, files, table, metadata, folder, warnings, by_shard)
+    return Checkpoint(source, files, table, metadata, folder, warnings, by_shard, stamps=stamps)
 
 
 @contextmanager

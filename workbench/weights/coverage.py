@@ -100,7 +100,9 @@ def _templates(
 
 def reading(seen: Seen) -> Iterator[Settled]:
     """Settle whether all that was asked for was read."""
-    if seen.interrupted:
+    if seen.changed:
+        yield Settled("completeness", READING, "open", f"{seen.changed} changed while it was read")
+    elif seen.interrupted:
         yield Settled("completeness", READING, "open", "the scan was interrupted")
     elif seen.unseen:
         how = f"{plural(seen.unseen, 'tensor')} could not be read"

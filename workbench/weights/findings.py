@@ -76,6 +76,8 @@ _OPEN = (
 
 def _open(seen: Seen, coverage: Coverage, findings: Sequence[Finding]) -> str:
     """Return why a scan cannot be judged, and how much of it looks trained."""
+    if seen.changed:
+        return f"Cannot tell, because {seen.changed} changed while it was read."
     if not seen.matters.any():
         return "Cannot tell: there is no matrix of weights among what was read."
     item = next(coverage.having("open", essential=True))

@@ -15,7 +15,21 @@ from workbench.weights.seen import LINES, Seen, lines, names_of, title_of
 
 def lacks(seen: Seen) -> list[Finding]:
     """Return what a scan did not get to judge, or found in another state than a model can use."""
+    if seen.changed:
+        return [_changed(seen)]
     return [*_needed(seen), *_no_elements(seen), *_unread(seen), *_doubts(seen), *_notes(seen), *_tied(seen)]
+
+
+def _changed(seen: Seen) -> Finding:
+    return Finding(
+        "weights.changed",
+        "warning",
+        f"{seen.changed} changed while it was read",
+        detail="Its inode, size or time differs from before: a trainer or a download writes to it. What was read "
+        "may be of two checkpoints, so nothing is concluded of it.",
+        confidence="certain",
+        next_step="Scan again when its writer is done.",
+    )
 
 
 def _needed(seen: Seen) -> list[Finding]:
@@ -80,7 +94,7 @@ def _unread(seen: Seen) -> list[Finding]:
         Finding(
             "weights.unread",
             "warning",
-            f"{title_of(seen, at)} could not be read: {shorten(rows[0].reason, 160)}",
+            f"{title_of(seen, at)} could not be read: {_why(rows[0].reason)}",
             detail="Nothing is concluded of what was not read.",
             evidence_for=lines(names_of(seen, at)),
             confidence="unknown",
@@ -88,6 +102,10 @@ def _unread(seen: Seen) -> list[Finding]:
             "then scan again.",
         )
     ]
+
+
+def _why(reason: str) -> str:
+    return shorten(reason.removeprefix("Its values cannot be read: "), 160)
 
 
 _SORTS = (

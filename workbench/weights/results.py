@@ -80,17 +80,18 @@ class WeightScan(Result):
         unseen: int = 0,
         config: Config | None = None,
         needed: Needed | None = None,
+        changed: str = "",
     ) -> Self:
         """Make the result of what was measured and judged; the findings follow from that.
 
         `unseen` is how many tensors were asked for and not seen; `needed` what the model needs, None where
-        only a part was asked for.
+        only a part was asked for; `changed` the files that changed while they were read.
         """
         from workbench.weights.findings import conclude
         from workbench.weights.seen import Seen
 
         tensors = Tensors(pairs)
-        seen = Seen(tensors, kind, sampled, interrupted, config, unseen, needed)
+        seen = Seen(tensors, kind, sampled, interrupted, config, unseen, needed, changed)
         verdict, findings = conclude(seen)
         return cls(
             source=source,

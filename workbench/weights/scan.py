@@ -33,6 +33,7 @@ _PATTERN = re.compile(r"[*?\[]")
 # What a worker of a cluster is given at a time: enough to be worth the trip, small enough to balance.
 _SHARE = 1 << 31
 _MOST_TOLD = 10
+CHANGED = "a file of the checkpoint changed while it was read"
 
 
 def scan_weights(
@@ -95,6 +96,12 @@ def scan_weights(
 
         return scan_server(ckpt, names=None if names is None else _listed(names))
     opened = _opened(ckpt)
+    if changed := opened.changed():
+        raise WorkbenchError(
+            f"{shorten(changed[0])} changed since the checkpoint was opened",
+            why="it was replaced or written to, so the places of its tensors are not known",
+            next_step="Open the checkpoint again when its writer is done, and scan that.",
+        )
     weights = logical_weights(opened)
     chosen = _choose(weights, names, opened.source)
     notes = [*opened.warnings]
@@ -248,15 +255,20 @@ def _result(
     target: Iterable[Measure] = (),
 ) -> WeightScan:
     from workbench.weights.needed import needed
+    from workbench.weights.pool import cannot_tell
     from workbench.weights.relations import relate
     from workbench.weights.results import WeightScan
 
+    changed = opened.changed()
+    if changed:
+        found = {at: cannot_tell(weights[at], CHANGED) for at in found}
+        notes.append(f"changed during the scan: {', '.join(map(shorten, changed[:3]))}")
     order = sorted(found)
     measures = [found[at][0] for at in order]
     judged = relate(measures, [found[at][1] for at in order], target)
     bytes_read = sampled = 0
     for at, measure in zip(order, measures, strict=True):
-        if measure.seen == measure.count:
+        if changed or measure.seen == measure.count:
             bytes_read += weights[at].nbytes
         else:
             bytes_read += weights[at].nbytes * measure.seen // max(measure.count, 1)
@@ -283,7 +295,8 @@ def _result(
         sampled=sampled or None,
         interrupted=interrupted,
         config=config,
-        needed=needed(measures, config) if wanted == len(weights) and not interrupted else None,
+        needed=None if interrupted or changed or wanted < len(weights) else needed(measures, config),
+        changed=", ".join(map(shorten, changed[:3])),
     )
 
 

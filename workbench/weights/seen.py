@@ -62,6 +62,7 @@ class Seen:
     config: Config | None = None
     unseen: int = 0
     needed: Needed | None = None
+    changed: str = ""
 
     @cached_property
     def verdict(self) -> np.ndarray[Any, Any]:
