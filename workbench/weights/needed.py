@@ -1,6 +1,6 @@
 """What a model needs beside what its file holds: from the class that its config names, else from the file itself.
 
-The class's own list is a loader's profile (`workbench.engines`); a class without one is judged by the file's own
+The class's own list is a loader's profile (`workbench.loaders`); a class without one is judged by the file's own
 templates: the layers and experts that the config counts, and what all other layers have.
 """
 
@@ -19,7 +19,7 @@ from workbench.weights.records import Measure
 
 if TYPE_CHECKING:
     from workbench.checkpoint.config import Config
-    from workbench.engines.profile import Profile
+    from workbench.loaders.profile import Profile
 
 # Whose profiles list single projections first: an engine that fuses them names those that it fuses.
 _ENGINES = ("transformers", "sglang", "vllm", "tensorrt-llm")
@@ -69,7 +69,7 @@ def needed(measures: Sequence[Measure], config: Config | None) -> Needed:
 
 def _by_class(measures: Sequence[Measure], config: Config) -> Needed | None:
     """Return what the class wants, by the newest profile of an engine that fits the names; None without one."""
-    from workbench.engines import registry
+    from workbench.loaders import registry
 
     plain = _unquantised(config)
     table = TensorTable.from_rows(
@@ -103,8 +103,8 @@ def _unquantised(config: Config) -> Config:
 def _by_profile(
     profile: Profile, config: Config, table: TensorTable, readable: set[str]
 ) -> Needed | None:
-    from workbench.engines.profile import NotCovered, Refused
-    from workbench.engines.simulate import simulate
+    from workbench.loaders.profile import NotCovered, Refused
+    from workbench.loaders.simulate import simulate
 
     try:
         model = profile.build(config)
