@@ -15,6 +15,7 @@ from workbench.checkpoint.dequantize import logical_weights, matrix_shape
 from workbench.core.bars import bar as progress_bar
 from workbench.errors import WorkbenchError, shorten, shown
 from workbench.weights.changes import Change, Changes
+from workbench.weights.likeness import rearranged
 from workbench.weights.results import WeightComparison, WeightScan
 from workbench.weights.verdict_compare import conclude
 
@@ -149,13 +150,17 @@ def compare_sets(
         rows.append(_one(left.get(name), right.get(name)))
     changes = Changes(rows)
     same = tuple(_moved_bytes(left, right, changes))
-    if not same and not any(name in right for name in left):
+    known = {name for pair in same for name in pair}
+    moved = [] if is_own else [
+        row for row in rearranged(left, right, changes) if not known.intersection(row[:2])
+    ]
+    if not same and not moved and not any(name in right for name in left):
         raise WorkbenchError(
             f"{shorten(before)} and {shorten(after)} have no tensor of the same name",
             why=f"the first has {_few(left)}; the second has {_few(right)}",
             next_step="Run `workbench diff FIRST SECOND`: it proposes the renames between them.",
         )
-    verdict, findings = conclude(changes, same, is_own)
+    verdict, findings = conclude(changes, same, is_own, moved)
     return WeightComparison(
         before=before,
         after=after,
@@ -217,6 +222,12 @@ def _difference(make: Callable[..., Change], a: Values, b: Values) -> Change:
         reason = f"{bad:,} of {total:,} values are NaN or infinite on one side or both"
         return make(state="invalid", compared=total - bad, reason=reason, **facts)
     return make(state="changed" if moved else "identical", compared=total, **facts)
+
+
+def difference(a: Values, b: Values) -> float | None:
+    """Return norm(a - b) / norm(b); None where values are not finite, or cannot be read."""
+    found = _one(b, a)
+    return found.change if found.state in ("identical", "changed") else None
 
 
 def _blocks(a: Values, b: Values) -> Iterator[tuple[Floats, Floats]]:

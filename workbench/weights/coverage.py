@@ -205,13 +205,17 @@ Check = Callable[[Seen], Iterator[Settled]]
 CHECKS: tuple[Check, ...] = (reading, values, training, filling, doubted, closing)
 
 
-def compared(changes: Changes, differs: frozenset[str]) -> Coverage:
+def compared(
+    changes: Changes, differs: frozenset[str], moved: Sequence[tuple[str, str, str]] = ()
+) -> Coverage:
     """Return the coverage of a comparison.
 
     Parameters
     ----------
     differs
         Names that are proved wrong, since one side should hold what the other does.
+    moved
+        Names of both sides of which the second holds the values of the first elsewhere, and how.
     """
     states: dict[str, State] = {
         "identical": "ok",
@@ -222,11 +226,14 @@ def compared(changes: Changes, differs: frozenset[str]) -> Coverage:
         "left": "open",
         "right": "open",
     }
+    elsewhere = {name: how for first, second, how in moved for name in (first, second)}
     found: dict[tuple[State, str, bool], list[str]] = {}
     for row in changes:
         wrong = row.name in differs
         state: State = "wrong" if wrong else states[row.state]
         how = "the engine holds other values" if wrong else row.reason or STATES[row.state]
+        if state == "ok" and row.name in elsewhere:
+            state, how = "open", elsewhere[row.name]
         found.setdefault((state, how, row.state not in ("left", "right")), []).append(row.name)
     listed = []
     for (state, how, essential), names in found.items():

@@ -24,6 +24,7 @@ from workbench.weights.records import Judgement, Measure
 if TYPE_CHECKING:
     from workbench.checkpoint.config import Config
     from workbench.checkpoint.open import Checkpoint
+    from workbench.weights.likeness import Likeness
     from workbench.weights.results import WeightScan
 
 Pair = tuple[Measure, Judgement]
@@ -67,8 +68,9 @@ def scan_weights(
         A `distributed.Client`: the tensors are spread over its workers, each of which opens the checkpoint
         itself, under the same path.
     target
-        The checkpoint that a draft belongs to: weights that equal one of its, bit by bit, are named. Of it
-        only weights are read that have the shape and type of one that was measured.
+        The checkpoint that a draft belongs to: weights that are one of its, in any type, or that started from
+        one and changed little, are named. Of it a few rows are read of each weight of a shape that was
+        measured, and all of those that agree.
 
     Returns
     -------
@@ -116,9 +118,9 @@ def scan_weights(
         stream = scan_here(weights, chosen, sample, device, config)
     theirs = None if target is None else logical_weights(_opened(target))
     found, interrupted = _collect(stream, weights, chosen, notes)
-    owned: list[Measure] = []
+    owned: dict[str, Likeness] = {}
     if theirs is not None and not interrupted:
-        owned = _like(theirs, [pair[0] for pair in found.values()], device, notes)
+        owned = _like(weights, theirs, sorted(found), notes)
     return _result(opened, weights, found, notes, config, interrupted, len(chosen), owned)
 
 
@@ -129,27 +131,16 @@ def _opened(given: str | os.PathLike[str] | Checkpoint) -> Checkpoint:
 
 
 def _like(
-    theirs: LogicalWeights, measures: Sequence[Measure], device: str, notes: list[str]
-) -> list[Measure]:
-    """Measure the target's weights of the shapes and types that were seen whole."""
-    from workbench.weights.pool import measure_here
+    weights: LogicalWeights, theirs: LogicalWeights, found: Iterable[int], notes: list[str]
+) -> dict[str, Likeness]:
+    """Return which of the weights that were read are the target's, or started from it."""
+    from workbench.weights.likeness import likenesses
 
-    partly = sum(not measure.digest for measure in measures)
-    if partly:
-        notes.append(
-            f"{partly:,} weights were not compared with the target: only tensors that are read whole can be"
-        )
-    kinds = {(one.shape, one.dtype, one.layout) for one in measures if one.digest}
-    chosen = [
-        at
-        for at in range(len(theirs))
-        if (theirs[at].shape, theirs[at].dtype, theirs[at].layout) in kinds
-    ]
     try:
-        return list(measure_here(theirs, chosen, None, device))
+        return likenesses(weights, theirs, found)
     except KeyboardInterrupt:
         notes.append("interrupted: not all was compared with the target")
-        return []
+        return {}
 
 
 def _listed(names: str | Iterable[str]) -> list[str]:
@@ -252,7 +243,7 @@ def _result(
     config: Config | None,
     interrupted: bool,
     wanted: int,
-    target: Iterable[Measure] = (),
+    target: Mapping[str, Likeness] | None = None,
 ) -> WeightScan:
     from workbench.weights.needed import needed
     from workbench.weights.pool import cannot_tell
