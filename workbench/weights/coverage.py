@@ -75,7 +75,7 @@ def _aside(seen: Seen) -> Iterator[Item]:
 def _parameters(seen: Seen) -> Iterator[Item]:
     """Yield what the model needs, one item a template of what is not as it should be."""
     if seen.needed is None:
-        how = "only a part of the checkpoint was scanned"
+        how = "listed only where a whole checkpoint is scanned"
         if seen.kind == "server":
             how = "a server does not list what its model needs; `workbench diff` does that"
         yield Item("parameter", NEEDED, "open", how, essential=False)

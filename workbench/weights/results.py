@@ -50,6 +50,8 @@ class WeightScan(Result):
         Whether it was stopped before all was read.
     loaded
         Whether it was read from a file: its `source` is then somebody's word, and not opened by itself.
+    config, needed
+        The model's config, and what it needs; not saved with the result, None of one that was loaded.
     """
 
     schema: ClassVar[str] = "workbench.weightscan/1"
@@ -65,6 +67,8 @@ class WeightScan(Result):
     sampled: int | None = None
     interrupted: bool = False
     loaded: bool = False
+    config: Config | None = None
+    needed: Needed | None = None
 
     @classmethod
     def build(
@@ -103,6 +107,8 @@ class WeightScan(Result):
             bytes_read=bytes_read,
             sampled=sampled,
             interrupted=interrupted,
+            config=config,
+            needed=needed,
         )
 
     @property
@@ -115,7 +121,9 @@ class WeightScan(Result):
         """Which tensors hold weights, and which of those decide."""
         from workbench.weights.seen import Seen
 
-        return Seen(self.tensors, self.kind, self.sampled, self.interrupted)
+        return Seen(
+            self.tensors, self.kind, self.sampled, self.interrupted, self.config, needed=self.needed
+        )
 
     def compare(
         self,

@@ -120,7 +120,12 @@ def scan_weights(
     found, interrupted = _collect(stream, weights, chosen, notes)
     owned: dict[str, Likeness] = {}
     if theirs is not None and not interrupted:
-        owned = _like(weights, theirs, sorted(found), notes)
+        whole = [at for at, (measure, _) in sorted(found.items()) if measure.digest]
+        owned = _like(weights, theirs, whole, notes)
+        if partly := len(found) - len(whole):
+            notes.append(
+                f"{partly:,} weights were not compared with the target: only tensors that are read whole can be"
+            )
     return _result(opened, weights, found, notes, config, interrupted, len(chosen), owned)
 
 

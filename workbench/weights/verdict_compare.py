@@ -52,10 +52,10 @@ def conclude(
     coverage = compared(changes, frozenset(row.name for row in differ), moved)
     state = {True: "compared", False: "wrong", None: "cannot_tell"}[coverage.ok]
     sure: Confidence = "unknown" if coverage.ok is None else "certain"
-    return Verdict(state, _summary(by_state, same), sure, coverage), tuple(findings)
+    return Verdict(state, _summary(by_state, same, moved), sure, coverage), tuple(findings)
 
 
-def _summary(by_state: dict[str, list[Change]], same: Same) -> str:
+def _summary(by_state: dict[str, list[Change]], same: Same, moved: Moved) -> str:
     changed, identical = by_state.get("changed", []), by_state.get("identical", [])
     both = len(changed) + len(identical) + len(by_state.get("invalid", []))
     parts = []
@@ -79,6 +79,8 @@ def _summary(by_state: dict[str, list[Change]], same: Same) -> str:
         parts.append(f"{alone:,} are on one side only")
     if same:
         parts.append(f"{plural(len(same), 'pair')} of them are equal under two names")
+    if moved:
+        parts.append(f"{len(moved):,} of them hold the same values in another order or place")
     text = "; ".join(parts)
     return f"{text[:1].upper()}{text[1:]}."
 

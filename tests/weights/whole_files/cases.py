@@ -193,12 +193,14 @@ def _permute(tensors: Tensors, config: Config) -> None:
     tensors[name] = tensors[name][torch.randperm(H, generator=torch.Generator().manual_seed(1))]
 
 
+# A router of four rows is too small to judge, and decides: cannot tell is right, too.
+_MAY_BE_OPEN = ("bert, with its pooler", "mixtral", "deepseek")
 HEALTHY_AS_IT_IS = tuple(
     Case(
         f"{family}, as trained",
         family,
         None,
-        NOT_BAD if family in ("bert, with its pooler",) else GOOD,
+        NOT_BAD if family in _MAY_BE_OPEN else GOOD,
     )
     for family in HEALTHY
 )
@@ -213,7 +215,7 @@ HEALTHY_WITH_A_TWIST = (
          fill(lambda t: torch.full((1, 1, 96, 96), torch.finfo(torch.float32).min).tril(-1), "0.attn.bias"),
          GOOD, never=("never written",)),
     Case("biases of keys at zero", "qwen2", fill(_zero, "k_proj.bias"), GOOD),
-    Case("expert bias at zero in its first steps", "deepseek", None, GOOD,
+    Case("expert bias at zero in its first steps", "deepseek", None, NOT_BAD,
          never=(r"e_score_correction_bias[^\n]*(wrong|dead)",)),
     Case("all linears in nf4", "llama", nf4(), GOOD, says=("All 16 matrices",)),
     Case("all linears in nf4, absmax in 8 bits", "llama", nf4(nested=True), GOOD, says=("All 16 matrices",)),
@@ -244,7 +246,8 @@ COVERAGE = (
          says=("layer.1.attention.self.value",)),
     Case("a block is absent, GPT-2", "gpt2", drop("h.1."), NOT_GOOD, says=(r"h\.1|layer 1|of 2 layers",)),
     Case("the draft lost fc", "eagle3", drop("fc.weight"), NOT_GOOD, says=(r"fc\.weight",)),
-    Case("all linears in nf4, all random", "llama", nf4(values="random"), BAD, says=("proj",),
+    # Of 4 bits, 65,536 values are the fewest that are called at init; these have 30,720.
+    Case("all linears in nf4, all random", "llama", nf4(values="random"), NOT_GOOD, says=("proj",),
          never=("All 2 matrices",)),
     Case("one nf4 matrix without its absmax", "llama", both(nf4(), drop("layers.1.mlp.up_proj.weight.absmax")),
          NOT_GOOD, says=(r"layers\.1\.mlp\.up_proj",)),
