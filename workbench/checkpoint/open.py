@@ -38,6 +38,7 @@ from workbench.errors import LONGEST, CheckpointError, shorten, shown, without_s
 if TYPE_CHECKING:
     import torch
 
+    from workbench.checkpoint.gguf import GgufFile
     from workbench.checkpoint.quantized import Quantization
     from workbench.checkpoint.torch_zip import TorchFile
 
@@ -89,6 +90,7 @@ class Checkpoint:
         self._shard_metadata = dict(shard_metadata or {})
         self.sources = files.sources
         self._stamps = dict(stamps or {})
+        self.gguf: GgufFile | None = None
         self.is_single_file = files.single
         self.index_name = PurePosixPath(files.index.label).name if files.index else ""
 
@@ -136,6 +138,8 @@ class Checkpoint:
         CheckpointError
             There is one, but it is broken.
         """
+        if self.gguf is not None:
+            return Config(self.gguf.config)
         if self._folder is None or not self._folder.exists("config.json"):
             return Config()
         file = self._folder.open("config.json")
@@ -150,6 +154,8 @@ class Checkpoint:
     @cached_property
     def quantization(self) -> Quantization:
         """Which tensors belong together in a quantised layout, and whether the config agrees."""
+        if self.gguf is not None:
+            return self.gguf.quantization
         from workbench.checkpoint.quantized import recognise
 
         return recognise(self.table, self.config)
@@ -302,6 +308,36 @@ _ACCEPTED = (
     "Give a folder, a .safetensors, .bin or .pt file, an *.index.json, a Hub id (org/name) or an address "
     "(https://, s3://)."
 )
+
+
+def open_gguf(path: str | os.PathLike[str]) -> Checkpoint | None:
+    """Open a GGUF file, or the only one in a folder without other weights; None for anything else.
+
+    Its names and layouts are llama.cpp's: statistics of its values mean something, and what an engine makes of its
+    names does not. So `open_checkpoint` refuses it.
+    """
+    from workbench.checkpoint.gguf import read_gguf
+
+    place = Path(path).expanduser()
+    if place.is_dir():
+        files = sorted(place.iterdir())
+        if any(file.name.endswith((SAFETENSORS, *TORCH)) for file in files):
+            return None
+        files = [file for file in files if file.suffix == ".gguf"]
+        if len(files) != 1:
+            return None
+        place = files[0]
+    if place.suffix != ".gguf" or not place.is_file():
+        return None
+    source = LocalFile(place)
+    stamp = Stamp.of(place)
+    found = read_gguf(source)
+    opened = Checkpoint(
+        os.fspath(path), Files("gguf", (source,), single=True), found.table, {}, None,
+        stamps={source.name: stamp},
+    )  # fmt: skip
+    opened.gguf = found
+    return opened
 
 
 def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:

@@ -64,16 +64,19 @@ def compare_weights(
     first, asked = _first(before, source)
     notes: list[str] = []
     is_own = False
+    files: list[Checkpoint] = []
     left: Mapping[str, Values]
     right: Mapping[str, Values] | None
     if isinstance(after, Checkpoint):
         second: str = after.source
         right = _of_checkpoint(after)
+        files.append(after)
     else:
         second, server = _source(after)
         opened = None if server else open_checkpoint(second)
         second = second if opened is None else opened.source
         right = None if opened is None else _of_checkpoint(opened)
+        files += [] if opened is None else [opened]
     if asked:
         if right is None:
             raise WorkbenchError(
@@ -83,10 +86,19 @@ def compare_weights(
             )
         right, left, is_own = held_beside(first, second, right, notes)
     else:
-        left = _of_checkpoint(open_checkpoint(first))
+        files.append(open_checkpoint(first))
+        left = _of_checkpoint(files[-1])
         if right is None:
             left, right, is_own = held_beside(second, first, left, notes)
-    return compare_sets(left, right, first, second, tuple(notes), is_own)
+    found = compare_sets(left, right, first, second, tuple(notes), is_own)
+    for opened in files:
+        if changed := opened.changed():
+            raise WorkbenchError(
+                f"{shorten(changed[0])} changed while it was compared",
+                why="it was replaced or written to, so what was read may be of two checkpoints",
+                next_step="Compare again when its writer is done.",
+            )
+    return found
 
 
 def _first(before: WeightScan, source: str | os.PathLike[str] | None) -> tuple[str, bool]:

@@ -25,6 +25,7 @@ from workbench.weights.results import WeightScan
 from workbench.weights.server import BadAnswer, Server, number_of, told
 
 if TYPE_CHECKING:
+    from workbench.checkpoint.open import Checkpoint
     from workbench.weights.compare import Values
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]
@@ -148,14 +149,16 @@ def scan_server(address: str, names: Sequence[str] | None = None) -> WeightScan:
     """
     server = Server(address)
     info = server.info()
+    changed: tuple[str, ...] = ()
     exact = names is not None and not any(_GLOB.search(name) for name in names)
     if exact:
         assert names is not None
         gathered = _by_name(server, names)
     else:
-        weights = _choose(_weights_of(info), names)
-        gathered = _by_file(server, weights, number_of(info, "tp_size"))
-    return _judged(server.address, gathered, _whose(info))
+        opened = _checkpoint_of(info)
+        gathered = _by_file(server, _choose(_weights_of(opened), names), number_of(info, "tp_size"))
+        changed = opened.changed()
+    return _judged(server.address, gathered, _whose(info), ", ".join(map(shorten, changed[:3])))
 
 
 def held_beside(
@@ -244,7 +247,7 @@ def _whose(info: Mapping[str, Any]) -> list[str]:
     return notes
 
 
-def _weights_of(info: Mapping[str, Any]) -> list[LogicalWeight]:
+def _checkpoint_of(info: Mapping[str, Any]) -> Checkpoint:
     from workbench.checkpoint.open import open_checkpoint
 
     path = info["model_path"]
@@ -254,7 +257,11 @@ def _weights_of(info: Mapping[str, Any]) -> list[LogicalWeight]:
             why=f"its checkpoint {shorten(str(path), 80)} is not on this machine",
             next_step='Give them: scan_weights(address, names=["model.layers.0.mlp.down_proj.weight"]).',
         )
-    weights = logical_weights(open_checkpoint(path))
+    return open_checkpoint(path)
+
+
+def _weights_of(opened: Checkpoint) -> list[LogicalWeight]:
+    weights = logical_weights(opened)
     return [weights[at] for at in range(len(weights))]
 
 
@@ -295,6 +302,13 @@ class Gathered:
     own_layout: list[str] = dataclasses.field(default_factory=list)
     failed: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     interrupted: bool = False
+
+    def stop(self, error: WorkbenchError, names: Sequence[str]) -> None:
+        """Keep what was answered when the server stops answering; without any answer that is an error."""
+        if not self.found:
+            raise error
+        why = f"not answered: the server stopped answering ({error.why or error.what})"
+        self.failed.setdefault(why, []).extend(names)
 
     def why(self) -> dict[str, str]:
         """Say of every name that was not read why."""
@@ -350,6 +364,9 @@ def _by_name(server: Server, names: Sequence[str]) -> Gathered:
         except BadAnswer as error:
             seen.failed.setdefault(str(error), []).append(name)
             continue
+        except WorkbenchError as error:
+            seen.stop(error, wanted[at:])
+            break
         if values is None:
             seen.missing.append(name)
             continue
@@ -383,6 +400,9 @@ def _by_file(server: Server, weights: Sequence[LogicalWeight], ranks: int) -> Ga
         except BadAnswer as error:
             seen.failed.setdefault(str(error), []).extend(names)
             continue
+        except WorkbenchError as error:
+            seen.stop(error, [one.name for _, rest in asks[at:] for one in rest])
+            break
         if values is None:
             seen.missing += names
             continue
@@ -431,7 +451,9 @@ def _split(values: Floats, shapes: Sequence[tuple[int, ...]], ranks: int) -> lis
     return np.split(values[: ends[-1]], ends[:-1])
 
 
-def _judged(address: str, gathered: Gathered, whose: Sequence[str]) -> WeightScan:
+def _judged(
+    address: str, gathered: Gathered, whose: Sequence[str], changed: str = ""
+) -> WeightScan:
     """Judge what was answered, by the way that files are: through a temporary one."""
     from workbench.weights.scan import scan_weights
 
@@ -456,6 +478,7 @@ def _judged(address: str, gathered: Gathered, whose: Sequence[str]) -> WeightSca
         bytes_read=size,
         interrupted=scan.interrupted or gathered.interrupted,
         unseen=len(gathered.why()),
+        changed=changed,
     )
 
 

@@ -23,7 +23,7 @@ Absent = tuple[tuple[str, str], ...]
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers", "decoder_layers",
            "encoder_layers", "depth", "num_encoder_layers")  # fmt: skip
 _EXPERTS = ("num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts")
-_STACK = re.compile(r"(^|\.)(layers?|h|blocks?|encoder|decoder)$")
+_STACK = re.compile(r"(^|\.)(layers?|h|blk|blocks?|encoder|decoder)$")
 _EXPERT = re.compile(r"(.*\bexperts)\.(\d+)\.(.+)")
 # Kinds that most layers of a stack share, below which it is no stack of equal layers.
 _FEWEST_KINDS = 4

@@ -130,9 +130,12 @@ def scan_weights(
 
 
 def _opened(given: str | os.PathLike[str] | Checkpoint) -> Checkpoint:
-    from workbench.checkpoint.open import Checkpoint, open_checkpoint
+    from workbench.checkpoint.open import Checkpoint, open_checkpoint, open_gguf
 
-    return given if isinstance(given, Checkpoint) else open_checkpoint(given)
+    if isinstance(given, Checkpoint):
+        return given
+    local = isinstance(given, str | os.PathLike) and "://" not in os.fspath(given)
+    return (open_gguf(given) if local else None) or open_checkpoint(given)
 
 
 def _like(
