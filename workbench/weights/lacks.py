@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from workbench.core.finding import Finding
 from workbench.core.wording import plural
 from workbench.errors import shorten
+from workbench.weights.columns import ScannedTensor
 from workbench.weights.doubts import Doubts
 from workbench.weights.seen import LINES, Seen, lines, names_of, title_of
 
@@ -17,7 +19,7 @@ def lacks(seen: Seen) -> list[Finding]:
     """Return what a scan did not get to judge, or found in another state than a model can use."""
     if seen.changed:
         return [_changed(seen)]
-    return [*_needed(seen), *_no_elements(seen), *_unread(seen), *_doubts(seen), *_notes(seen), *_tied(seen)]
+    return [*_needed(seen), *_no_elements(seen), *_unread(seen), *_doubts(seen), *_parts(seen), *_notes(seen), *_tied(seen)]
 
 
 def _changed(seen: Seen) -> Finding:
@@ -145,6 +147,37 @@ def _doubted(seen: Seen, at: np.ndarray, doubts: Doubts, code: str, what: str, s
         confidence="likely" if wrong else "possible",
         changes_output=True,
         next_step=step,
+    )
+
+
+def _parts(seen: Seen) -> list[Finding]:
+    """Return a note of the parts of matrices that are judged otherwise than the rest."""
+    rows = [row for row in seen.tensors if getattr(row, "parts", ())] if _have_parts(seen) else []
+    rows = [row for row in rows if row.verdict == "trained"]
+    if not rows:
+        return []
+    told = [
+        f"{shorten(row.name, 90)}: {'; '.join(f'{part.text()} ({part.verdict})' for part in row.parts[:LINES])}"
+        for row in rows[:LINES]
+    ]
+    more = [f"and {len(rows) - LINES:,} more tensors"] * (len(rows) > LINES)
+    return [
+        Finding(
+            "weights.parts",
+            "note",
+            f"{_title([row.name for row in rows])} {'has' if len(rows) == 1 else 'have'} parts that do not look "
+            "trained",
+            detail="New rows of a vocabulary look like this before they are trained.",
+            evidence_for=(*told, *more),
+            confidence="likely",
+            next_step="Check whether tokens of these rows occur in your prompts.",
+        )
+    ]
+
+
+def _have_parts(seen: Seen) -> bool:
+    return "parts" in {field.name for field in dataclasses.fields(ScannedTensor)} and any(
+        seen.tensors.column("parts")
     )
 
 
