@@ -41,10 +41,7 @@ from workbench.weights.seen import (
 
 def conclude(seen: Seen) -> tuple[Verdict, tuple[Finding, ...]]:
     """Return the verdict on a scan, and its findings."""
-    findings = [
-        *memory(seen), *not_finite(seen), *_at_init(seen), *constants(seen), *empty(seen), *_undecided(seen),
-        *copies(seen), *targets_own(seen), *vectors(seen), *limits(seen), *lacks(seen),
-    ]  # fmt: skip
+    findings = _all(seen)
     findings.sort(key=lambda finding: GRAVITY[finding.severity])
     coverage = covered(seen)
     errors = [finding for finding in findings if finding.severity == "error"]
@@ -61,6 +58,15 @@ def conclude(seen: Seen) -> tuple[Verdict, tuple[Finding, ...]]:
     if seen.matters.sum() == 1:
         sentence = f"The one matrix{of} looks trained."
     return Verdict("trained", sentence, "likely", coverage, (_OVERTURNED,)), tuple(findings)
+
+
+def _all(seen: Seen) -> list[Finding]:
+    if seen.changed:
+        return lacks(seen)
+    return [
+        *memory(seen), *not_finite(seen), *_at_init(seen), *constants(seen), *empty(seen), *_undecided(seen),
+        *copies(seen), *targets_own(seen), *vectors(seen), *limits(seen), *lacks(seen),
+    ]  # fmt: skip
 
 
 _OVERTURNED = "a comparison with the weights from before training that shows no change"

@@ -21,6 +21,7 @@ from workbench.checkpoint.dequantize import LogicalWeight, logical_weights, matr
 from workbench.core.bars import bar as progress_bar
 from workbench.core.wording import plural
 from workbench.errors import WorkbenchError, shorten
+from workbench.weights.records import Judgement
 from workbench.weights.results import WeightScan
 from workbench.weights.server import BadAnswer, Server, number_of, told
 
@@ -470,9 +471,13 @@ def _judged(
         with path.open("wb") as file:
             size = write_held(gathered.found, file)
         scan = scan_weights(path)
+    judged = [
+        (one, Judgement("undecided", f"{changed} changed meanwhile", stage=0) if changed else judgement)
+        for one, judgement in scan.tensors.pairs()
+    ]
     return WeightScan.build(
         address,
-        scan.tensors.pairs(),
+        judged,
         kind="server",
         notes=(*whose, *gathered.notes()),
         bytes_read=size,
