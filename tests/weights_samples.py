@@ -58,7 +58,12 @@ def pair(name: str, shape: tuple[int, ...], kind: str = "trained", **more: Any) 
     size = prod(shape)
     of_norm = kind == "trained" and len(shape) == 1 and "norm" in name
     measure = dataclasses.replace(
-        _measure("trained norm" if of_norm else kind), name=name, shape=shape, count=size, seen=size, digest=name
+        _measure("trained norm" if of_norm else kind),
+        name=name,
+        shape=shape,
+        count=size,
+        seen=size,
+        digest=name,
     )
     matrix = len(shape) > 1
     power = 0.02 if matrix else None

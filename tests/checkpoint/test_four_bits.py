@@ -33,7 +33,7 @@ def packed(nested: bool = False) -> dict[str, torch.Tensor]:
 
 
 def test_the_levels_are_the_quantiles_that_qlora_defines() -> None:
-    """Of a normal, one half of 8 steps below zero and one of 9 from it on, scaled to 1 (QLoRA, appendix E)."""
+    """Of a normal, 8 steps below zero and 9 from it on, scaled to 1 (QLoRA, appendix E)."""
     normal = torch.distributions.Normal(0.0, 1.0)
     offset = 0.9677083
     above = normal.icdf(torch.linspace(offset, 0.5, 9, dtype=torch.float64))[:-1]
@@ -57,7 +57,12 @@ def test_values_are_level_times_absmax_of_the_block(nested: bool, tmp_path: Path
 
 
 def _state(**changes: Any) -> torch.Tensor:
-    state = {"quant_type": "nf4", "blocksize": 64, "dtype": "bfloat16", "shape": [24, 128]} | changes
+    state = {
+        "quant_type": "nf4",
+        "blocksize": 64,
+        "dtype": "bfloat16",
+        "shape": [24, 128],
+    } | changes
     return torch.tensor(list(json.dumps(state).encode()), dtype=torch.uint8)
 
 
@@ -77,7 +82,9 @@ STATE = "m.weight.quant_state.bitsandbytes__nf4"
         ({"m.weight.quant_map": torch.full((16,), float("nan"))}, "not 16 finite levels"),
     ],
 )
-def test_what_does_not_fit_is_refused(change: dict[str, torch.Tensor], why: str, tmp_path: Path) -> None:
+def test_what_does_not_fit_is_refused(
+    change: dict[str, torch.Tensor], why: str, tmp_path: Path
+) -> None:
     weight = stored(tmp_path, packed() | change)
     assert why in weight.flaw
     with pytest.raises(CheckpointError):
@@ -151,7 +158,9 @@ def test_a_damaged_gguf_is_refused(at: int, data: bytes, why: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
-def test_a_file_that_shrinks_is_an_error_and_not_the_end_of_the_process(name: str, tmp_path: Path) -> None:
+def test_a_file_that_shrinks_is_an_error_and_not_the_end_of_the_process(
+    name: str, tmp_path: Path
+) -> None:
     tensors = {f"w{i}": torch.randn(256, 256) for i in range(4)}
     path = tmp_path / name
     if path.suffix == ".bin":

@@ -96,7 +96,9 @@ def test_matrices_that_are_too_small_are_listed_and_decide_nothing(tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", ["mlp.gate.weight", "score.weight"])
-def test_a_small_gate_or_head_that_nobody_can_judge_keeps_it_open(name: str, tmp_path: Path) -> None:
+def test_a_small_gate_or_head_that_nobody_can_judge_keeps_it_open(
+    name: str, tmp_path: Path
+) -> None:
     small = np.random.default_rng(9).normal(size=(4, 64)).astype(np.float32)
     found = scan(tmp_path, **{"a.weight": trained(), name: small})
     assert found.ok is None
@@ -104,7 +106,9 @@ def test_a_small_gate_or_head_that_nobody_can_judge_keeps_it_open(name: str, tmp
 
 
 @pytest.mark.parametrize(("wide", "ok"), [(9200, True), (4600, None)])
-def test_an_undecided_matrix_is_excused_up_to_a_share_of_the_model(wide: int, ok: bool | None) -> None:
+def test_an_undecided_matrix_is_excused_up_to_a_share_of_the_model(
+    wide: int, ok: bool | None
+) -> None:
     undecided = pair("b.weight", (64, 64), verdict="undecided")
     made = WeightScan.build("x", [pair("a.weight", (90, wide)), undecided])
     assert made.ok is ok

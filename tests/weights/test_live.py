@@ -360,7 +360,9 @@ def test_a_server_that_dies_keeps_what_it_answered(checkpoint: Path) -> None:
     assert "weights.not_seen" in {finding.code for finding in scan.findings}
 
 
-def test_a_checkpoint_that_is_replaced_while_its_server_is_asked_decides_nothing(checkpoint: Path) -> None:
+def test_a_checkpoint_that_is_replaced_while_its_server_is_asked_decides_nothing(
+    checkpoint: Path,
+) -> None:
     engine = Engine(as_engine(weights()), model_path=str(checkpoint))
 
     def answer(path: str, body: dict[str, Any]) -> tuple[int, bytes]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import io
 import json
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -165,9 +165,7 @@ def test_what_a_draft_shares_with_its_target_is_named() -> None:
     incident = ROOT / "data/incident"
     found = scan_weights(incident / "drafts/speculators", target=incident / "target")
     told = [finding for finding in found.findings if finding.code == "weights.targets_own"]
-    assert [finding.title for finding in told] == [
-        "embed_tokens.weight is the target's own values"
-    ]
+    assert [finding.title for finding in told] == ["embed_tokens.weight is the target's own values"]
     assert "model.embed_tokens.weight" in told[0].evidence_for[0]
     assert found.tensors["embed_tokens.weight"].verdict == "trained"
     alone = scan_weights(incident / "drafts/speculators")

@@ -53,7 +53,14 @@ def stack(layers: Any, stem: str = "model.layers", parts: tuple[str, ...] = PART
         # Layers that share the keys of others lack them on purpose: many, not one.
         ([*stack(range(4)), *stack(range(4, 8), parts=("q.weight", "o.weight"))], {}, []),
         # A layer of another sort has something in its place.
-        ([*stack(range(4)), *stack([4], parts=("q.weight", "k.weight", "v.weight", "mix.weight"))], {}, []),
+        (
+            [
+                *stack(range(4)),
+                *stack([4], parts=("q.weight", "k.weight", "v.weight", "mix.weight")),
+            ],
+            {},
+            [],
+        ),
         ([*stack(range(4)), "model.layers.3.q.bias"], {}, []),
     ],
 )
@@ -73,11 +80,17 @@ def experts(numbers: Any, parts: tuple[str, ...] = ("w1.weight", "w2.weight")) -
         (experts(range(4)), {"num_experts": 4}, []),
         (experts(range(3)), {"num_experts": 4}, ["model.layers.0.mlp.experts.3"]),
         (experts([0, 2]), {}, ["model.layers.0.mlp.experts.1"]),
-        ([*experts(range(3)), *experts([3], ("w1.weight",))], {}, ["model.layers.0.mlp.experts.3.w2.weight"]),
+        (
+            [*experts(range(3)), *experts([3], ("w1.weight",))],
+            {},
+            ["model.layers.0.mlp.experts.3.w2.weight"],
+        ),
         (experts(range(4)), {"num_experts": 2}, []),  # the count is that of something else
     ],
 )
-def test_experts_that_others_have(names: list[str], config: dict[str, Any], absent: list[str]) -> None:
+def test_experts_that_others_have(
+    names: list[str], config: dict[str, Any], absent: list[str]
+) -> None:
     assert [name for name, _ in absent_by_templates(measures(*names), Config(config))] == absent
 
 
@@ -119,9 +132,9 @@ def test_scales_of_norms(value: Array, kind: str, state: str | None, tmp_path: P
 
 
 def test_the_convention_of_the_language_model_counts() -> None:
-    assert convention(Config({"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}})) == (
-        "less one"
-    )
+    assert convention(
+        Config({"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}})
+    ) == ("less one")
     assert convention(Config({"model_type": "llama"})) == "plain"
     assert convention(None) == ""
 
@@ -134,7 +147,11 @@ def scanned(*sizes: float, dtype: str = "BF16", config: Config | None = None) ->
     for layer, size in enumerate(sizes):
         measure, judgement = pair(f"model.layers.{layer}.q_proj.weight", (64, 64), dtype=dtype)
         measure = dataclasses.replace(
-            measure, std=measure.std * size, mean=0.0, absmax=measure.absmax * size, max=measure.max * size
+            measure,
+            std=measure.std * size,
+            mean=0.0,
+            absmax=measure.absmax * size,
+            max=measure.max * size,
         )
         made.append((measure, judgement))
     return WeightScan.build("x", made, config=config).seen
@@ -243,7 +260,10 @@ ALMOST[0, 0] += 1e-3
 def test_the_same_values_in_another_place(left: Any, right: Any, how: str) -> None:
     from workbench.weights.compare import compare_sets
 
-    sides = [{name: Plain(name, np.ascontiguousarray(v)) for name, v in side.items()} for side in (left, right)]
+    sides = [
+        {name: Plain(name, np.ascontiguousarray(v)) for name, v in side.items()}
+        for side in (left, right)
+    ]
     shared = set(left) & set(right)
     if not shared and not how:
         with pytest.raises(workbench.WorkbenchError, match="no tensor of the same name"):

@@ -1,9 +1,9 @@
 """bitsandbytes' 4-bit codes (nf4, fp4) and its 8-bit rows (see `layouts`).
 
 Two values of 4 bits lie in a byte, the first in the high half; they run on along the flat weight, and each
-`blocksize` of them share one absmax. A value is its level in `quant_map` times that absmax. With double quantisation
-the absmax values are 8-bit codes themselves, of levels in `nested_quant_map`, around `nested_offset`. The weight's
-own shape stands in `quant_state`, a JSON text stored as bytes.
+`blocksize` of them share one absmax. A value is its level in `quant_map` times that absmax. With double
+quantisation the absmax values are 8-bit codes themselves, of levels in `nested_quant_map`, around
+`nested_offset`. The weight's own shape is in `quant_state`, a JSON text stored as bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ def four_bits(parts: _Parts) -> Plan:
     size = _whole(parts, state, "blocksize")
     count = prod(shape)
     if prod(parts.shape("codes")) != -(-count // 2):
-        raise parts.refused(f"{prod(parts.shape('codes')):,} bytes do not hold {count:,} codes of 4 bits")
+        raise parts.refused(
+            f"{prod(parts.shape('codes')):,} bytes do not hold {count:,} codes of 4 bits"
+        )
     if prod(parts.shape("scale")) != -(-count // size):
         raise parts.refused(
             f"{prod(parts.shape('scale')):,} absmax values do not fit {count:,} values in blocks of {size}"
@@ -54,13 +56,17 @@ def eight_bits(parts: _Parts) -> Plan:
     """Return the shape of an int8 weight with one scale a row (`SCB`, 127 times the step)."""
     shape = parts.shape("codes")
     if len(shape) != 2 or prod(parts.shape("scale")) != shape[0]:
-        raise parts.refused(f"{list(parts.shape('scale'))} scales do not fit the rows of {list(shape)} codes")
+        raise parts.refused(
+            f"{list(parts.shape('scale'))} scales do not fit the rows of {list(shape)} codes"
+        )
     steps = parts.floats("scale").reshape(-1, 1) / np.float32(127)
     columns = shape[1]
 
     def lines(start: int, stop: int) -> Floats:
         codes = parts.ckpt.flat(parts.members["codes"], start * columns, stop * columns)
-        values: Floats = codes.view(np.int8).reshape(-1, columns).astype(np.float32) * steps[start:stop]
+        values: Floats = (
+            codes.view(np.int8).reshape(-1, columns).astype(np.float32) * steps[start:stop]
+        )
         return values
 
     return shape, lines
@@ -84,7 +90,9 @@ def _shape(parts: _Parts, state: dict[str, Any]) -> tuple[int, ...]:
     if not isinstance(shape, list) or not 1 <= len(shape) <= 4:
         raise parts.refused("its quant_state has no shape")
     if not all(type(size) is int and 0 < size < 1 << 40 for size in shape):
-        raise parts.refused(f"the shape in its quant_state, {str(shape)[:60]}, is not one of a weight")
+        raise parts.refused(
+            f"the shape in its quant_state, {str(shape)[:60]}, is not one of a weight"
+        )
     return tuple(shape)
 
 
@@ -109,7 +117,11 @@ def _absmax(parts: _Parts, state: dict[str, Any]) -> Floats:
     codes = parts.units("scale").reshape(-1).view(np.uint8)
     tops = parts.floats("nested_scale").reshape(-1)
     if len(tops) != -(-len(codes) // size):
-        raise parts.refused(f"{len(tops):,} nested_absmax values do not fit {len(codes):,} absmax codes")
+        raise parts.refused(
+            f"{len(tops):,} nested_absmax values do not fit {len(codes):,} absmax codes"
+        )
     levels = parts.floats("nested_map").reshape(-1)
-    found: Floats = (levels[codes] * tops[np.arange(len(codes)) // size] + offset).astype(np.float32)
+    found: Floats = (levels[codes] * tops[np.arange(len(codes)) // size] + offset).astype(
+        np.float32
+    )
     return found

@@ -30,7 +30,19 @@ _DAMAGED = "Download or copy the file again, and compare its size and checksum w
 _MOST_ENTRIES, _MOST_TEXT, _MOST_HEADER, _MOST_ITEMS = 1 << 20, 1 << 24, 1 << 28, 1 << 24
 _CHUNK = 1 << 20
 # Types of metadata (ggml's gguf.md): struct codes by number; 8 is a text, 9 an array.
-_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_SCALARS = {
+    0: "B",
+    1: "b",
+    2: "H",
+    3: "h",
+    4: "I",
+    5: "i",
+    6: "f",
+    7: "?",
+    10: "Q",
+    11: "q",
+    12: "d",
+}
 _TEXT, _ARRAY = 8, 9
 # Types of tensors that hold one number an element.
 _PLAIN = {0: "F32", 1: "F16", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 30: "BF16"}
@@ -68,7 +80,9 @@ class GgufFile:
         kind = self.metadata.get("general.architecture")
         named = {"num_hidden_layers": "block_count", "num_local_experts": "expert_count"}
         found = {ours: self.metadata.get(f"{kind}.{theirs}") for ours, theirs in named.items()}
-        return {name: value for name, value in found.items() if isinstance(value, int) and value > 0}
+        return {
+            name: value for name, value in found.items() if isinstance(value, int) and value > 0
+        }
 
     @property
     def quantization(self) -> Quantization:
@@ -81,7 +95,9 @@ class GgufFile:
             for kind, names in by_kind.items()
             for group in group_names(names)
         )
-        return Quantization(" + ".join(LAYOUT + kind for kind in by_kind), groups, len(self.quantized))
+        return Quantization(
+            " + ".join(LAYOUT + kind for kind in by_kind), groups, len(self.quantized)
+        )
 
 
 def read_gguf(source: Source) -> GgufFile:
@@ -112,7 +128,9 @@ def lines_of(parts: _Parts, one: GgufTensor) -> Plan:
 
         raw = parts.ckpt.flat(parts.members["codes"], start * a_line, stop * a_line)
         try:
-            values = dequantize(raw.view(np.uint8).reshape(-1, a_line), GGMLQuantizationType(one.kind))
+            values = dequantize(
+                raw.view(np.uint8).reshape(-1, a_line), GGMLQuantizationType(one.kind)
+            )
         except NotImplementedError as error:
             raise parts.refused(str(error)) from None
         return np.ascontiguousarray(values, dtype=np.float32).reshape(-1, columns)
@@ -136,7 +154,9 @@ class _Cursor:
         self.at += count
         found = self._buffer[first : first + count]
         if len(found) < count:
-            raise ValueError(f"the file ends at byte {self._start + len(self._buffer):,} of the header")
+            raise ValueError(
+                f"the file ends at byte {self._start + len(self._buffer):,} of the header"
+            )
         return found
 
     def number(self, code: str) -> Any:
@@ -211,7 +231,10 @@ def _tensor(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
 
 
 def _placed(
-    source: Source, rows: list[tuple[str, tuple[int, ...], int, int]], start: int, metadata: dict[str, Any]
+    source: Source,
+    rows: list[tuple[str, tuple[int, ...], int, int]],
+    start: int,
+    metadata: dict[str, Any],
 ) -> GgufFile:
     infos, quantized = [], {}
     for name, shape, kind, offset in rows:
@@ -247,7 +270,9 @@ def _sizes(kind: int) -> tuple[int, int]:
         ) from None
     found = next((size for each, size in GGML_QUANT_SIZES.items() if int(each) == kind), None)
     if found is None:
-        raise ValueError(f"a tensor of type {kind}, which this release of the package gguf does not know")
+        raise ValueError(
+            f"a tensor of type {kind}, which this release of the package gguf does not know"
+        )
     return int(found[0]), int(found[1])
 
 
@@ -255,4 +280,3 @@ def _name_of(kind: int) -> str:
     from gguf import GGMLQuantizationType
 
     return str(GGMLQuantizationType(kind).name).lower()
-

@@ -313,8 +313,8 @@ _ACCEPTED = (
 def open_gguf(path: str | os.PathLike[str]) -> Checkpoint | None:
     """Open a GGUF file, or the only one in a folder without other weights; None for anything else.
 
-    Its names and layouts are llama.cpp's: statistics of its values mean something, and what an engine makes of its
-    names does not. So `open_checkpoint` refuses it.
+    Its names and layouts are llama.cpp's: statistics of its values mean something, while what an engine makes
+    of its names is another question. So `open_checkpoint` refuses it.
     """
     from workbench.checkpoint.gguf import read_gguf
 
@@ -531,7 +531,9 @@ def _read(source: str, files: Files, folder: Folder | None) -> Checkpoint:
         keys = keys_of(table.names)
         _check_unique(table, keys)
         warnings += check_index(files.index, table, keys)
-        return Checkpoint(source, files, table, {}, folder, warnings, torch_files=opened, stamps=stamps)
+        return Checkpoint(
+            source, files, table, {}, folder, warnings, torch_files=opened, stamps=stamps
+        )
     specs = Specs()
     with _no_collection():
         if len(files.sources) > 1 and files.sources[0].local is None:

@@ -103,7 +103,12 @@ _RULES = (
         for layout, kind in ((NF4, "nf4"), (FP4, "fp4"))
     ),
     _Rule(
-        BNB8, ".weight", frozenset({"I8"}), ".weight", {"scale": ".SCB"}, {"format": ".weight_format"}
+        BNB8,
+        ".weight",
+        frozenset({"I8"}),
+        ".weight",
+        {"scale": ".SCB"},
+        {"format": ".weight_format"},
     ),
     _Rule(FP8_BLOCK, ".weight", _F8, ".weight", {"scale": ".weight_scale_inv"}),
     _Rule(

@@ -53,8 +53,8 @@ DO_NOT_LOAD = (
 class TorchFile:
     """One opened PyTorch file: where its tensors lie in it. Values are read, never mapped.
 
-    torch maps the file to list its tensors. A page of that mapping that is touched after the file shrank ends the
-    process, so the places are taken from it, and the mapping is let go.
+    torch maps the file to list its tensors. A page of that mapping that is touched after the file shrank ends
+    the process, so the places are taken from it, and the mapping is let go.
     """
 
     def __init__(self, source: Source, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -63,7 +63,9 @@ class TorchFile:
         self._rows = [_info(name, tensor, source.name) for name, tensor in tensors.items()]
         self._places = places_of(tensors)
         # What lies in memory of its own: the old format, and tensors that torch unpacked.
-        self._held = {name: one.detach() for name, one in tensors.items() if name not in self._places}
+        self._held = {
+            name: one.detach() for name, one in tensors.items() if name not in self._places
+        }
         self._is_open = True
 
     def tensor(self, name: str, index: Any = None) -> torch.Tensor:
@@ -127,9 +129,7 @@ def _how(tensor: torch.Tensor) -> str:
     return f"{str(tensor.layout).removeprefix('torch.')} {kind}"
 
 
-def _taken(
-    tensor: torch.Tensor, name: str, shape: tuple[int, ...], index: Any
-) -> torch.Tensor:
+def _taken(tensor: torch.Tensor, name: str, shape: tuple[int, ...], index: Any) -> torch.Tensor:
     try:
         part = tensor if index is None else tensor[index]
     except (IndexError, TypeError, ValueError, RuntimeError) as error:  # sparse: RuntimeError

@@ -255,7 +255,9 @@ def _experts(scan: WeightScan) -> Iterator[Shown]:
 def _expert_lines(layers: dict[int, dict[int, str]], count: int) -> Iterator[str]:
     """Yield how many experts of a layer are not trained, and a line for each 64."""
     for layer, experts in layers.items():
-        signs = [tone(experts[i]).glyph if i in experts else "·" for i in range(min(count, 1 << 12))]
+        signs = [
+            tone(experts[i]).glyph if i in experts else "·" for i in range(min(count, 1 << 12))
+        ]
         odd = sum(verdict != "trained" for verdict in experts.values())
         yield f"layer {layer}: {odd:,} of {len(experts):,} do not look trained"
         for at in range(0, len(signs), 64):

@@ -37,16 +37,27 @@ def _doubt(row: ScannedTensor, seen: Seen) -> Doubt | None:
     if _is_mask(row):
         return Doubt("wrong", "a mask that holds NaN") if row.nan else None
     if row.nan + row.inf:
-        return Doubt("wrong", f"{row.nan + row.inf:,} of its {row.count:,} values are NaN or infinite")
+        return Doubt(
+            "wrong", f"{row.nan + row.inf:,} of its {row.count:,} values are NaN or infinite"
+        )
     if _FREQUENCIES.search(row.name):
         if row.max == row.min == 0:
-            return Doubt("wrong", "all zero: without frequencies no position is distinguished")
+            return Doubt("wrong", "all zero: without frequencies all positions are the same")
         if row.absmax > _LARGE:
-            return Doubt("wrong", f"values up to {row.absmax:.2g}: no frequencies, memory never written")
+            return Doubt(
+                "wrong", f"values up to {row.absmax:.2g}: no frequencies, memory never written"
+            )
     if _POSITIONS.search(row.name) and row.count > 1 and row.min == row.max:
         return Doubt("wrong", f"all {row.count:,} positions are {row.min:g}")
-    if _MAP.search(row.name) and row.count > 1 and row.min == row.max == 0 and not _is_whole(row, seen):
-        return Doubt("open", "all zero: each draft token is taken for the target's token of the same number")
+    if (
+        _MAP.search(row.name)
+        and row.count > 1
+        and row.min == row.max == 0
+        and not _is_whole(row, seen)
+    ):
+        return Doubt(
+            "open", "all zero: each draft token is taken for the target's token of the same number"
+        )
     return None
 
 

@@ -163,9 +163,11 @@ def compare_sets(
     changes = Changes(rows)
     same = tuple(_moved_bytes(left, right, changes))
     known = {name for pair in same for name in pair}
-    moved = [] if is_own else [
-        row for row in rearranged(left, right, changes) if not known.intersection(row[:2])
-    ]
+    moved = (
+        []
+        if is_own
+        else [row for row in rearranged(left, right, changes) if not known.intersection(row[:2])]
+    )
     if not same and not moved and not any(name in right for name in left):
         raise WorkbenchError(
             f"{shorten(before)} and {shorten(after)} have no tensor of the same name",

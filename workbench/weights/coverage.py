@@ -25,7 +25,7 @@ FILLED = "rows and columns are filled"
 NEEDED = "parameters that the model needs"
 ALL = {
     "norm": "scales of norms",
-    "magnitude": "magnitudes beside those of siblings",
+    "magnitude": "magnitudes, compared with siblings",
     "buffer": "buffers and tables",
 }
 
@@ -49,7 +49,11 @@ def items(seen: Seen) -> Iterator[Item]:
     if not seen.matters.any():
         yield Item("matrix", NONE, "open", "none of the tensors that were read can be judged")
     yield Item("rows of zeros", FILLED)
-    for kind, which in (("norm", seen.is_norm), ("magnitude", seen.counts), ("buffer", ~seen.counts)):
+    for kind, which in (
+        ("norm", seen.is_norm),
+        ("magnitude", seen.counts),
+        ("buffer", ~seen.counts),
+    ):
         if which.any():
             yield Item(kind, ALL[kind], count=int(which.sum()))
     yield from _parameters(seen)
@@ -118,7 +122,9 @@ def values(seen: Seen) -> Iterator[Settled]:
     for name, at in _templates(seen, seen.counts):
         found = [bad[i] for i in at.tolist() if i in bad]
         for i in at[~seen.is_read[at]].tolist():
-            found.append(("open", "its values could not be read" if counts[i] else "it has no elements"))
+            found.append(
+                ("open", "its values could not be read" if counts[i] else "it has no elements")
+            )
         yield Settled("tensor", name, *_worst(found, len(at), ("ok", "finite, and written")))
 
 
@@ -169,8 +175,8 @@ def filling(seen: Seen) -> Iterator[Settled]:
 def doubted(seen: Seen) -> Iterator[Settled]:
     """Settle norms, magnitudes and buffers."""
     for kind, doubts, which, good in (
-        ("norm", seen.norm_doubts, seen.is_norm, "no scale is zero, or looks initialised"),
-        ("magnitude", seen.magnitude_doubts, seen.counts, "no tensor is far from its siblings"),
+        ("norm", seen.norm_doubts, seen.is_norm, "scales are neither zero nor freshly initialised"),
+        ("magnitude", seen.magnitude_doubts, seen.counts, "all tensors are near their siblings"),
         ("buffer", seen.buffer_doubts, ~seen.counts, "finite, and as they should be"),
     ):
         if which.any() and not doubts:

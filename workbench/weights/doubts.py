@@ -1,4 +1,4 @@
-"""What is doubted of single tensors beside "trained or at init": one record for all checks that look at values."""
+"""What is doubted of single tensors, other than "trained or at init": one record for all checks."""
 
 from __future__ import annotations
 

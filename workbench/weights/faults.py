@@ -260,8 +260,9 @@ def targets_own(seen: Seen) -> list[Finding]:
                 "note",
                 f"{title_of(seen, at)} {'is' if len(at) == 1 else 'are'} {what}",
                 detail="An embedding or a head that a draft shares with its target was not trained with it; "
-                "this is intended. Any other layer that equals the target's was copied and not changed since; "
-                "after a small change, it started from the target and was hardly trained, or noise was added.",
+                "this is intended. Any other layer that equals the target's was copied and not changed "
+                "since; after a small change, it started from the target and was hardly trained, or noise "
+                "was added.",
                 evidence_for=said,
             )
         )

@@ -12,14 +12,22 @@ from workbench.core.wording import plural
 from workbench.errors import shorten
 from workbench.weights.columns import ScannedTensor
 from workbench.weights.doubts import Doubts
-from workbench.weights.seen import LINES, Seen, lines, names_of, title_of
+from workbench.weights.seen import LINES, At, Seen, lines, names_of, title_of
 
 
 def lacks(seen: Seen) -> list[Finding]:
     """Return what a scan did not get to judge, or found in another state than a model can use."""
     if seen.changed:
         return [_changed(seen)]
-    return [*_needed(seen), *_no_elements(seen), *_unread(seen), *_doubts(seen), *_parts(seen), *_notes(seen), *_tied(seen)]
+    return [
+        *_needed(seen),
+        *_no_elements(seen),
+        *_unread(seen),
+        *_doubts(seen),
+        *_parts(seen),
+        *_notes(seen),
+        *_tied(seen),
+    ]
 
 
 def _changed(seen: Seen) -> Finding:
@@ -27,8 +35,8 @@ def _changed(seen: Seen) -> Finding:
         "weights.changed",
         "warning",
         f"{seen.changed} changed while it was read",
-        detail="Its inode, size or time differs from before: a trainer or a download writes to it. What was read "
-        "may be of two checkpoints, so nothing is concluded of it.",
+        detail="Its inode, size or time differs from before: a trainer or a download writes to it. What was "
+        "read may be of two checkpoints, so nothing is concluded of it.",
         confidence="certain",
         next_step="Scan again when its writer is done.",
     )
@@ -122,7 +130,11 @@ _SORTS = (
 
 def _doubts(seen: Seen) -> list[Finding]:
     found = []
-    by_sort = {"norm": seen.norm_doubts, "magnitude": seen.magnitude_doubts, "buffer": seen.buffer_doubts}
+    by_sort = {
+        "norm": seen.norm_doubts,
+        "magnitude": seen.magnitude_doubts,
+        "buffer": seen.buffer_doubts,
+    }
     for sort, code, what, step in _SORTS:
         doubts = by_sort[sort]
         for state in ("wrong", "open"):
@@ -132,7 +144,7 @@ def _doubts(seen: Seen) -> list[Finding]:
     return found
 
 
-def _doubted(seen: Seen, at: np.ndarray, doubts: Doubts, code: str, what: str, step: str) -> Finding:  # type: ignore[type-arg]
+def _doubted(seen: Seen, at: At, doubts: Doubts, code: str, what: str, step: str) -> Finding:
     first = doubts[int(at[0])]
     wrong = first.state == "wrong"
     verb = ("is" if len(at) == 1 else "are") if wrong else "may be"
@@ -152,21 +164,21 @@ def _doubted(seen: Seen, at: np.ndarray, doubts: Doubts, code: str, what: str, s
 
 def _parts(seen: Seen) -> list[Finding]:
     """Return a note of the parts of matrices that are judged otherwise than the rest."""
-    rows = [row for row in seen.tensors if getattr(row, "parts", ())] if _have_parts(seen) else []
-    rows = [row for row in rows if row.verdict == "trained"]
+    parts = seen.tensors.column("parts") if _have_parts() else np.zeros(len(seen.tensors), object)
+    at = np.array([i for i in seen.having("trained").tolist() if parts[i]], dtype=np.int64)
+    rows = names_of(seen, at)
     if not rows:
         return []
-    told = [
-        f"{shorten(row.name, 90)}: {'; '.join(f'{part.text()} ({part.verdict})' for part in row.parts[:LINES])}"
-        for row in rows[:LINES]
-    ]
+    told = []
+    for i, name in zip(at[:LINES].tolist(), rows, strict=False):
+        each = "; ".join(f"{part.text()} ({part.verdict})" for part in parts[i][:LINES])
+        told.append(f"{shorten(name, 90)}: {each}")
     more = [f"and {len(rows) - LINES:,} more tensors"] * (len(rows) > LINES)
     return [
         Finding(
             "weights.parts",
             "note",
-            f"{_title([row.name for row in rows])} {'has' if len(rows) == 1 else 'have'} parts that do not look "
-            "trained",
+            f"{_title(rows)} {'has' if len(rows) == 1 else 'have'} parts that do not look trained",
             detail="New rows of a vocabulary look like this before they are trained.",
             evidence_for=(*told, *more),
             confidence="likely",
@@ -175,10 +187,8 @@ def _parts(seen: Seen) -> list[Finding]:
     ]
 
 
-def _have_parts(seen: Seen) -> bool:
-    return "parts" in {field.name for field in dataclasses.fields(ScannedTensor)} and any(
-        seen.tensors.column("parts")
-    )
+def _have_parts() -> bool:
+    return "parts" in {field.name for field in dataclasses.fields(ScannedTensor)}
 
 
 def _notes(seen: Seen) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""Equality beyond equal bytes: the same values in another order, type, shape or place, and copies with changes."""
+"""Equality beyond equal bytes: the same values in another order, type or place, and changed copies."""
 
 from __future__ import annotations
 
@@ -104,9 +104,11 @@ def _sketch(one: Any) -> Floats:
     count, columns = matrix_shape(one.shape)
     at = np.unique(np.linspace(0, count - 1, _ROWS).astype(np.int64)) if columns > 1 else None
     try:
-        rows = [one.rows(int(i), int(i) + 1)[:, :_COLUMNS] for i in at] if at is not None else [
-            one.rows(0, min(count, _ROWS * _COLUMNS))
-        ]
+        rows = (
+            [one.rows(int(i), int(i) + 1)[:, :_COLUMNS] for i in at]
+            if at is not None
+            else [one.rows(0, min(count, _ROWS * _COLUMNS))]
+        )
     except WorkbenchError:
         rows = []
     values = np.concatenate([row.ravel() for row in rows]) if rows else np.zeros(1, np.float32)
@@ -124,7 +126,7 @@ def _sketch(one: Any) -> Floats:
 def rearranged(
     left: Mapping[str, Values], right: Mapping[str, Values], changes: Iterable[Change]
 ) -> list[tuple[str, str, str]]:
-    """Return first name, second name and how: tensors of which the second holds the first's values elsewhere."""
+    """Return first name, second name and how the second holds the values of the first elsewhere."""
     rows = list(changes)
     found = []
     for row in rows:
@@ -160,11 +162,15 @@ def _order(a: Values, b: Values) -> str:
 
 def _is_transposed(a: Values, b: Values) -> bool:
     if prod(a.shape) > _BLOCK:  # the first rows are enough beside equal fingerprints
-        return np.array_equal(a.rows(0, 4).T, np.concatenate([b.rows(i, i + 1) for i in range(b.shape[0])])[:, :4])
+        return np.array_equal(
+            a.rows(0, 4).T, np.concatenate([b.rows(i, i + 1) for i in range(b.shape[0])])[:, :4]
+        )
     return np.array_equal(a.rows(0, a.shape[0]).T, b.rows(0, b.shape[0]))
 
 
-def _within(small: Sequence[Values], large: Sequence[Values], swapped: bool = False) -> Iterator[tuple[str, str, str]]:
+def _within(
+    small: Sequence[Values], large: Sequence[Values], swapped: bool = False
+) -> Iterator[tuple[str, str, str]]:
     """Yield tensors whose rows all are rows of a larger one under another name: sliced or stacked copies."""
     by_width: dict[int, list[Values]] = defaultdict(list)
     for one in large:
@@ -214,8 +220,9 @@ def _fingerprint(one: Values) -> int:
 def _row_hashes(one: Values) -> Hashes:
     """Return one number a row that depends on the order of its values."""
     _, columns = matrix_shape(one.shape)
-    factors = np.random.default_rng(13).integers(1, 1 << 63, columns, dtype=np.uint64) | np.uint64(1)
+    factors = np.random.default_rng(13).integers(1, 1 << 63, columns, dtype=np.uint64) | np.uint64(
+        1
+    )
     with np.errstate(over="ignore"):
         parts = [(_mixed(block) * factors).sum(1, dtype=np.uint64) for block in _read(one)]
     return np.concatenate(parts) if parts else np.zeros(0, np.uint64)
-

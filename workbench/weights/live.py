@@ -7,13 +7,11 @@ draft may be answered with the target's values: every result says whose they are
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
-import struct
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -456,6 +454,7 @@ def _judged(
     address: str, gathered: Gathered, whose: Sequence[str], changed: str = ""
 ) -> WeightScan:
     """Judge what was answered, by the way that files are: through a temporary one."""
+    from workbench.weights.held_file import write_held
     from workbench.weights.scan import scan_weights
 
     if not gathered.found:
@@ -472,7 +471,12 @@ def _judged(
             size = write_held(gathered.found, file)
         scan = scan_weights(path)
     judged = [
-        (one, Judgement("undecided", f"{changed} changed meanwhile", stage=0) if changed else judgement)
+        (
+            one,
+            Judgement("undecided", f"{changed} changed meanwhile", stage=0)
+            if changed
+            else judgement,
+        )
         for one, judgement in scan.tensors.pairs()
     ]
     return WeightScan.build(
@@ -485,25 +489,3 @@ def _judged(
         unseen=len(gathered.why()),
         changed=changed,
     )
-
-
-def write_held(found: Iterable[Held], file: IO[bytes]) -> int:
-    """Write tensors as safetensors; values that bfloat16 holds exactly are written as such."""
-    header: dict[str, Any] = {}
-    blobs, at = [], 0
-    for one in found:
-        codes = np.ascontiguousarray(one.values).view(np.uint32)
-        short = not (codes & 0xFFFF).any()
-        blob = (codes >> 16).astype("<u2").tobytes() if short else codes.astype("<u4").tobytes()
-        header[one.name] = {
-            "dtype": "BF16" if short else "F32",
-            "shape": list(one.shape),
-            "data_offsets": [at, at + len(blob)],
-        }
-        at += len(blob)
-        blobs.append(blob)
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    file.write(struct.pack("<Q", len(text)) + text)
-    file.writelines(blobs)
-    return at

@@ -1,7 +1,7 @@
 """Magnitudes: a tensor beside those of its kind, and codes that lost their scales.
 
-Layers of one model differ in magnitude by a few times, seldom by ten. A hundred times is a scale that was applied
-twice or not at all, or a cast that went wrong; which one, the numbers alone do not say.
+Layers of one model differ in magnitude by a few times, seldom by ten. A hundred times is a scale that was
+applied twice or not at all, or a cast that went wrong; which one, the numbers alone do not say.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ def magnitude_doubts(seen: Seen) -> Doubts:
     found = _codes(seen)
     sizes = _sizes(seen)
     matrices = seen.counts & seen.tensors.is_matrix
-    reference = _median([sizes[i] for i in np.flatnonzero(matrices) if not _is_vocabulary(seen, int(i))])
+    reference = _median(
+        [sizes[i] for i in np.flatnonzero(matrices) if not _is_vocabulary(seen, int(i))]
+    )
     norms = _median(sizes[np.flatnonzero(seen.is_norm)])
     for members in _kinds(seen):
         first = members[0]
@@ -50,7 +52,9 @@ def magnitude_doubts(seen: Seen) -> Doubts:
 
 
 def _said(times: float, count: int) -> str:
-    much = f"{times:,.3g} times as large as" if times > 1 else f"{1 / times:,.3g} times smaller than"
+    much = (
+        f"{times:,.3g} times as large as" if times > 1 else f"{1 / times:,.3g} times smaller than"
+    )
     others = f"in its {count:,} siblings" if count > 1 else "in its sibling"
     return f"its values are {much} {others}: a scale that was applied twice, or not at all"
 
@@ -123,5 +127,7 @@ def _codes(seen: Seen) -> Doubts:
                 f"({method})",
             )
         elif method or most[i] >= _FILLS_RANGE:
-            found[i] = Doubt("open", f"FP8 values up to {most[i]:g} without a scale: codes, or a plain cast")
+            found[i] = Doubt(
+                "open", f"FP8 values up to {most[i]:g} without a scale: codes, or a plain cast"
+            )
     return found

@@ -35,13 +35,16 @@ def is_mask(measure: Measure, rows: Rows) -> bool:
     lead = prod(measure.shape[:-2])
     values = rows(0, measure.shape[0]).reshape(lead, size, size)
     first = values[0]
-    if lead > 1 and not np.array_equal(values, np.broadcast_to(first, values.shape), equal_nan=True):
+    if lead > 1 and not np.array_equal(
+        values, np.broadcast_to(first, values.shape), equal_nan=True
+    ):
         return False
     below, above = first[-1, 0], first[0, -1]
     if below == above or math.isnan(below) or math.isnan(above):
         return False
     return any(
-        np.array_equal(first, np.where(np.tri(size, k=k, dtype=bool), below, above)) for k in (0, -1)
+        np.array_equal(first, np.where(np.tri(size, k=k, dtype=bool), below, above))
+        for k in (0, -1)
     )
 
 

@@ -27,7 +27,9 @@ _DECIDES = re.compile(
     r"qa_outputs)\.weight$"
 )
 _GATE = re.compile(r"(^|\.)(gate|router(\.\w+)?)\.weight$")
-_VOCABULARY = re.compile(r"(^|\.)(\w*emb(d|ed\w*)|wte|wpe|shared|lm_head|output_layer|embed_out)\.weight$")
+_VOCABULARY = re.compile(
+    r"(^|\.)(\w*emb(d|ed\w*)|wte|wpe|shared|lm_head|output_layer|embed_out)\.weight$"
+)
 # A head that many models carry and most uses of them never read.
 _SELDOM_READ = re.compile(r"(^|\.)(pooler|seq_relationship|nsp)\.")
 # What speculators leaves as NaN until the verifier's own weights are put there; a target's has a longer name.

@@ -1,7 +1,7 @@
-"""What a model needs beside what its file holds: from the class that its config names, else from the file itself.
+"""What a model needs and its file does not hold: by the class that the config names, else by the file itself.
 
-The class's own list is a loader's profile (`workbench.loaders`); a class without one is judged by the file's own
-templates: the layers and experts that the config counts, and what all other layers have.
+The class's own list is a loader's profile (`workbench.loaders`); a class without one is judged by the file's
+own templates: the layers and experts that the config counts, and what all other layers have.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def needed(measures: Sequence[Measure], config: Config | None) -> Needed:
 
 
 def _by_class(measures: Sequence[Measure], config: Config) -> Needed | None:
-    """Return what the class wants, by the newest profile of an engine that fits the names; None without one."""
+    """Return what the class wants, by the newest profile that fits the names; None without one."""
     from workbench.loaders import registry
 
     plain = _unquantised(config)

@@ -1,7 +1,7 @@
 """Scales of norms: they start at one (of some families at zero, being stored less one), and stay near it.
 
-Zero in a family that multiplies with what is stored passes nothing on; values spread evenly around zero are those
-of an initialiser that did not spare norms, or of an engine's dummy weights.
+Zero in a family that multiplies with what is stored passes nothing on; values spread evenly around zero are
+those of an initialiser that did not spare norms, or of an engine's dummy weights.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ if TYPE_CHECKING:
 _LESS_ONE = ("gemma", "paligemma", "recurrent_gemma", "vaultgemma", "t5gemma", "shieldgemma", "qwen3_next",
              "qwen3_5", "nemotron")  # fmt: skip
 # They multiply with what is stored.
-_PLAIN = frozenset(
-    """llama llama4 llama4_text mistral mistral3 mixtral qwen2 qwen2_moe qwen3 qwen3_moe deepseek deepseek_v2
-    deepseek_v3 kimi_k2 kimi_k25 phi phi3 phimoe olmo2 olmo3 bert roberta xlm-roberta distilbert electra gpt2
-    gpt_neox gpt_oss t5 mt5 glm glm4 glm4_moe granite granitemoe cohere cohere2 starcoder2 stablelm internlm2
-    opt bloom falcon vit whisper bart smollm3 exaone4 minimax chatglm""".split()
-)
+_PLAIN = frozenset((
+    "llama", "llama4", "llama4_text", "mistral", "mistral3", "mixtral", "qwen2", "qwen2_moe", "qwen3",
+    "qwen3_moe", "deepseek", "deepseek_v2", "deepseek_v3", "kimi_k2", "kimi_k25", "phi", "phi3",
+    "phimoe", "olmo2", "olmo3", "bert", "roberta", "xlm-roberta", "distilbert", "electra", "gpt2",
+    "gpt_neox", "gpt_oss", "t5", "mt5", "glm", "glm4", "glm4_moe", "granite", "granitemoe", "cohere",
+    "cohere2", "starcoder2", "stablelm", "internlm2", "opt", "bloom", "falcon", "vit", "whisper",
+    "bart", "smollm3", "exaone4", "minimax", "chatglm",
+))  # fmt: skip
 # Dummy weights of vLLM and SGLang (`--load-format dummy`) are uniform between these.
 _DUMMY = 1e-3
 _FEWEST = 16
@@ -76,14 +78,16 @@ def _doubt(row: ScannedTensor, kind: str) -> Doubt | None:
         return Doubt("open" if kind == "less one" else "wrong", how)
     if kind == "less one" or not _is_around_zero(row):
         return None
-    how = f"spread around zero (σ = {row.std:.3g}); a norm's scale starts at one, this looks initialised"
+    how = f"spread around zero (σ = {row.std:.3g}); a norm's scale starts at one; these are fresh values"
     return Doubt("wrong" if kind == "plain" and fit(row).fits else "open", how)
 
 
 def _is_dummy(row: ScannedTensor) -> bool:
     within = _DUMMY * (1 - 24 / row.count) < row.absmax <= _DUMMY * 1.01
-    return within and abs(row.std / (_DUMMY / 3**0.5) - 1) < 3 / row.count**0.5 + 0.01 and (
-        abs(row.kurtosis - UNIFORM.kurtosis) < 6 / row.count**0.5 + 0.05
+    return (
+        within
+        and abs(row.std / (_DUMMY / 3**0.5) - 1) < 3 / row.count**0.5 + 0.01
+        and (abs(row.kurtosis - UNIFORM.kurtosis) < 6 / row.count**0.5 + 0.05)
     )
 
 

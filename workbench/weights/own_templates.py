@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from math import prod
 from typing import TYPE_CHECKING
 
 from workbench.weights.names import Places, places
@@ -130,7 +129,7 @@ def _experts(names: Sequence[str], config: Config | None) -> Iterator[tuple[str,
 
 
 def _beside_their_bias(measures: Sequence[Measure]) -> Iterator[tuple[str, str]]:
-    """Yield the weights of modules of which only the bias is there, where such modules have both elsewhere."""
+    """Yield the weights of modules whose bias alone is there, where such modules have both elsewhere."""
     names = {measure.name for measure in measures}
     bare = re.compile(r"\d+")
     both = {
@@ -142,7 +141,7 @@ def _beside_their_bias(measures: Sequence[Measure]) -> Iterator[tuple[str, str]]
         module = measure.name.removesuffix(".bias")
         lone = module != measure.name and f"{module}.weight" not in names
         packed = any(f"{module}.{part}" in names for part in ("qweight", "weight_packed"))
-        if lone and not packed and prod(measure.shape) and bare.sub("#", module) in both:
+        if lone and not packed and measure.count and bare.sub("#", module) in both:
             yield f"{module}.weight", "it is not in the file; its bias is"
 
 
@@ -158,9 +157,16 @@ def _head(names: Sequence[str], config: Config | None) -> Iterator[tuple[str, st
     # Names that this file spells in its own way leave the question open without an accusation.
     if any(_HEAD.search(name) for name in names) or not any("embed" in name for name in names):
         return
-    yield "lm_head.weight", "it is not in the file, and the config says that it is not tied to the embedding"
+    yield (
+        "lm_head.weight",
+        "it is not in the file, and the config says that it is not tied to the embedding",
+    )
 
 
 def _whole(config: Config | None, name: str) -> int:
     value = config.get(name, None) if config is not None else None
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 10_000 else 0
+    return (
+        value
+        if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 10_000
+        else 0
+    )

@@ -26,7 +26,9 @@ FROM_TARGET = "change_from_target"
 
 
 def relate(
-    measures: Sequence[Measure], judgements: Sequence[Judgement], target: Mapping[str, Likeness] | None = None
+    measures: Sequence[Measure],
+    judgements: Sequence[Judgement],
+    target: Mapping[str, Likeness] | None = None,
 ) -> list[Judgement]:
     """Return the judgements with what the other tensors say about each.
 
@@ -158,13 +160,17 @@ def _of_target(
 ) -> list[Judgement]:
     """Add which tensor of the target a tensor is, or started from."""
     told = []
-    for measure, one in zip(measures, judgements, strict=True):
-        like = target.get(measure.name)
+    for measure, judgement in zip(measures, judgements, strict=True):
+        like, one = target.get(measure.name), judgement
         if like is not None and one.stage != 0:
             one = dataclasses.replace(
                 one,
                 corroboration=(*one.corroboration, like.text),
-                statistics=(*one.statistics, (TARGETS_OWN, float(like.change == 0)), (FROM_TARGET, like.change)),
+                statistics=(
+                    *one.statistics,
+                    (TARGETS_OWN, float(like.change == 0)),
+                    (FROM_TARGET, like.change),
+                ),
             )
         told.append(one)
     return told

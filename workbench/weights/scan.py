@@ -124,7 +124,8 @@ def scan_weights(
         owned = _like(weights, theirs, whole, notes)
         if partly := len(found) - len(whole):
             notes.append(
-                f"{partly:,} weights were not compared with the target: only tensors that are read whole can be"
+                f"{partly:,} weights were not compared with the target: only tensors that are read whole "
+                "can be"
             )
     return _result(opened, weights, found, notes, config, interrupted, len(chosen), owned)
 
@@ -294,7 +295,9 @@ def _result(
         sampled=sampled or None,
         interrupted=interrupted,
         config=config,
-        needed=None if interrupted or changed or wanted < len(weights) else needed(measures, config),
+        needed=None
+        if interrupted or changed or wanted < len(weights)
+        else needed(measures, config),
         changed=", ".join(map(shorten, changed[:3])),
     )
 

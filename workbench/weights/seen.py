@@ -14,8 +14,8 @@ import numpy as np
 
 from workbench.core.wording import plural
 from workbench.errors import shorten
-from workbench.weights.by_design import FIXED, is_random_by_design
 from workbench.weights.buffers import buffer_doubts
+from workbench.weights.by_design import FIXED, is_random_by_design
 from workbench.weights.columns import ScannedTensor, Tensors
 from workbench.weights.doubts import Doubts
 from workbench.weights.magnitude import magnitude_doubts
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 At = np.ndarray[Any, np.dtype[np.int64]]
 
 EXCUSED = 0.005
-"""The share of a model's values that may be undecided without the answer: fixed before anything was measured."""
+"""The share of a model's values that may stay undecided: fixed before anything was measured."""
 LINES = 6
 """Lines of evidence of one sort."""
 # What the contrast of a whole group says better.
@@ -99,10 +99,11 @@ class Seen:
         """Which first factors of adapters are at init while the second is trained (LoRA-FA freezes them)."""
         frozen = np.zeros(len(self.tensors), dtype=bool)
         first = np.flatnonzero(self.verdict == "at_init")
+        names = frozenset(self.tensors.names)
         for i in first.tolist():
             name = self.tensors.names[i]
             other = name.replace("lora_A", "lora_B")
-            if other != name and other in self.tensors:
+            if other != name and other in names:
                 frozen[i] = self.verdict[self.tensors.position(other)] == "trained"
         return frozen
 
@@ -147,7 +148,9 @@ class Seen:
     @cached_property
     def matters(self) -> np.ndarray[Any, Any]:
         """Which tensors decide the result."""
-        decisive = self.tensors.is_matrix | (self.verdict == "invalid") | self.is_memory | self.decides
+        decisive = (
+            self.tensors.is_matrix | (self.verdict == "invalid") | self.is_memory | self.decides
+        )
         aside = self.too_small | self.excused | self.by_design
         return np.asarray(self.counts & decisive & ~aside)
 

@@ -29,8 +29,8 @@ def conclude(
 ) -> tuple[Verdict, tuple[Finding, ...]]:
     """Return the verdict on a comparison, and its findings.
 
-    `is_own`: one side is what a server holds of the other. `moved`: names of both sides of which the second holds
-    the values of the first in another place, and how.
+    `is_own`: one side is what a server holds of the other. `moved`: names of both sides of which the second
+    holds the values of the first in another place, and how.
     """
     by_state: dict[str, list[Change]] = {}
     for row in changes:
@@ -262,9 +262,12 @@ def _rearranged(moved: Moved) -> list[Finding]:
             "weights.rearranged",
             "warning",
             f"{plural(len(moved), 'tensor')} hold the same values in another order or place",
-            detail="Training does not do this: a conversion, a merge or a permutation did. The change above is not one "
-            "of the values.",
-            evidence_for=(*told[:_LINES], *[f"and {len(told) - _LINES:,} more"] * (len(told) > _LINES)),
+            detail="Training does not do this: a conversion, a merge or a permutation did. The change above "
+            "is not one of the values.",
+            evidence_for=(
+                *told[:_LINES],
+                *[f"and {len(told) - _LINES:,} more"] * (len(told) > _LINES),
+            ),
             confidence="certain",
             next_step="Check that both sides use one layout, and that what reads the second expects it.",
         )

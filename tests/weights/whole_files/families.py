@@ -1,8 +1,8 @@
-"""Healthy checkpoints of many families, of the shipped target's own trained values under each family's names.
+"""Healthy checkpoints of many families: the shipped target's trained values under each family's names.
 
-Every matrix is a slice of a trained matrix of `data/incident/target`, or several of different layers on top of
-each other; norms are the target's own. Sizes are small (128 wide, two layers), names and config fields are those
-that each family writes.
+Every matrix is a slice of a trained matrix of `data/incident/target`, or several of different layers on top
+of each other; norms are the target's own. Sizes are small (128 wide, two layers), names and config fields are
+those that each family writes.
 """
 
 from __future__ import annotations
