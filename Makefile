@@ -33,7 +33,7 @@ LOWEST_REPLAY := test_packaging.py speculation/model/test_draft.py speculation/m
 LOWEST_SAMPLE := tests/core tests/views tests/cli tests/keys tests/weights tests/checkpoint/test_open.py \
   tests/display/test_html.py tests/export/test_export.py tests/test_packaging.py tests/weights/test_records.py
 # The steps of `make extra`, in their order: samples of the long checks.
-EXTRA ?= lint lowest-sample
+EXTRA ?= lint lowest-sample facts-sample
 
 help:  ## This list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 10
@@ -111,7 +111,13 @@ mutants: $(READY)  ## Flip conditions that judge, and print those that no test n
 mutants-sample:
 	@$(MAKE) --no-print-directory mutants SAMPLE=40
 
+facts-check: $(READY)  ## Fetch every release's wheel, and compare the facts with it and with the one before
+	$(RUN)/python -m tests.facts.check
+
+facts-sample: $(READY)
+	@$(RUN)/python -m tests.facts.check --sample 2 --seed $(SEED)
+
 clean:  ## Remove what the commands above made
 	rm -rf $(VENV) $(LOWEST) reports .pytest_cache .mypy_cache .ruff_cache
 
-.PHONY: help setup demo test extra lowest lowest-sample mutants mutants-sample engines chromium lab lint collector bench tables clean
+.PHONY: help setup demo test extra lowest lowest-sample mutants mutants-sample facts-check facts-sample engines chromium lab lint collector bench tables clean

@@ -266,8 +266,8 @@ def test_a_serving_server_whose_stacks_do_not_move_is_not_cleared_by_its_cpu_tim
     spinning = [R(SAMPLING, cpu=0.9) for _ in range(2)]
     got = diagnose(healthy_of(spinning, log))
     assert got.ok is None
-    assert got.state == "serving"
-    assert list(lacking(got)) == ["progress of ranks 0-1"]
+    assert got.state == "cannot_tell"
+    assert "progress of ranks 0-1" in lacking(got)
 
 
 def healthy_of(ranks: list[R], log: list[str]) -> Scene:

@@ -160,7 +160,8 @@ def test_one_snapshot_is_never_hung_and_nothing_is_surer(case: Case, kept: str) 
         mine = sorted((s for s in scene.snapshots if s.host == host), key=lambda s: s.at)
         shots.append(mine[0] if kept == "first" else mine[-1])
     after = diagnose(dataclasses.replace(scene, snapshots=tuple(shots)))
-    assert after.state != "hung"
+    # The engine's watchdog in the log is evidence of time by itself.
+    assert after.state != "hung" or after.rule == "watchdog"
     assert surety(after) <= surety(before)
     assert after.state not in ("idle", "serving")
     if after.state == "stopped":

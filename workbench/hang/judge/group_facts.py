@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from workbench.facts import flags
+from workbench.hang.judge import halts
 from workbench.hang.judge.rank_group import Helper
 from workbench.hang.records import Process, Role, Scene, Snapshot
 
@@ -60,13 +61,22 @@ def helpers(hosts: Iterable[Sequence[Snapshot]]) -> tuple[Helper, ...]:
         now = {p.pid: p for p in listed[-1].processes}
         for role in _NEEDED:
             last = [p for p in now.values() if p.role == role and p.state is not None]
-            if any(p.state not in ("Z", "X", "T") for p in last):
+            # (Whether a debugger holds one is not asked: it is no fault of the server's.)
+            how = {p.pid: halts.halted([*_earlier(listed, p), p], 0.0) for p in last}
+            if any(p.state not in ("Z", "X") and "stopped" not in how[p.pid] for p in last):
                 continue
-            found += [Helper(role, p.pid, p.host, p.state or "") for p in last]
+            once = {pid for pid, one in how.items() if one == "seen stopped"}
+            found += [Helper(role, p.pid, p.host, p.state or "", p.pid in once) for p in last]
             before = [p for s in listed[:-1] for p in s.processes if p.role == role and p.state]
             gone = {p.pid: Helper(role, p.pid, p.host, "") for p in before if p.pid not in now}
             found += gone.values() if not last else ()
     return tuple(found)
+
+
+def _earlier(listed: Sequence[Snapshot], process: Process) -> list[Process]:
+    """Return a process as the snapshots before the last have it."""
+    who = (process.pid, process.started)
+    return [p for s in listed[:-1] for p in s.processes if (p.pid, p.started) == who]
 
 
 def mute(scene: Scene) -> bool:
@@ -133,3 +143,36 @@ def behind(records: Mapping[str, object], pids: Mapping[int, int], size: int) ->
             most = max(counts.values())
             found |= {rank for rank, count in counts.items() if count < most}
     return tuple(sorted(found))
+
+
+def behind_by_flight(records: Mapping[str, object]) -> tuple[int, ...]:
+    """Return the ranks that by torch's flight recorder came to fewer collectives of a group than the others.
+
+    Only where a rank that came further still waits: what all have completed says nothing.
+    """
+    recordings = records.get("flight")
+    reached: dict[str, dict[int, tuple[int, bool]]] = {}
+    for one in recordings if isinstance(recordings, list) else ():
+        rank = one.get("rank") if isinstance(one, dict) else None
+        if isinstance(rank, int):
+            for group, last in _last_collectives(one).items():
+                reached.setdefault(group, {})[rank] = last
+    found: set[int] = set()
+    for ranks in reached.values():
+        most = max(number for number, _ in ranks.values())
+        waits = any(number == most and not done for number, done in ranks.values())
+        if len(ranks) > 1 and waits:
+            found |= {rank for rank, (number, _) in ranks.items() if number < most}
+    return tuple(sorted(found))
+
+
+def _last_collectives(recording: Mapping[str, object]) -> dict[str, tuple[int, bool]]:
+    """Return by group the highest number of a rank's collectives, and whether it completed."""
+    entries = recording.get("entries")
+    last: dict[str, tuple[int, bool]] = {}
+    for entry in entries if isinstance(entries, list) else ():
+        number, group = entry.get("sequence"), str(entry.get("group"))
+        of_pairs = re.search(r"send|recv|coalesced", str(entry.get("operation")))
+        if isinstance(number, int) and not of_pairs and number >= last.get(group, (-1, False))[0]:
+            last[group] = (number, entry.get("state") == "completed")
+    return last

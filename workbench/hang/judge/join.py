@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from workbench.facts import flags
-from workbench.hang.judge import group_facts, phases, waits
+from workbench.hang.judge import group_facts, halts, phases, waits
 from workbench.hang.judge.rank_group import GroupRank, RankGroup
 from workbench.hang.records import (
     Dump,
@@ -81,6 +81,8 @@ def rank_groups(scene: Scene) -> list[RankGroup]:
         helpers=group_facts.helpers(_snapshots(scene).values()),
         mute=group_facts.whole(arguments, "nnodes") == 1 and group_facts.mute(scene),
         behind=group_facts.behind(scene.records, _by_pid(seen), expected),
+        behind_by_flight=group_facts.behind_by_flight(scene.records),
+        held_up=_held_up(scene),
     )
     per = max(expected // replicas, 1) if replicas > 1 else max(expected, 1)
     return [
@@ -146,12 +148,25 @@ def _looked_at(process: Process) -> bool:
 
 
 def _both(first: Snapshot, second: Snapshot) -> Snapshot:
-    """Return two snapshots of one moment as one: what the later lacks, the earlier may have."""
+    """Return two snapshots of one moment as one: what the later lacks, the earlier may have.
+
+    A process that one of the two saw run is not halted: each collector may pause what the other reads.
+    """
     pids = {process.pid for process in second.processes}
     dumped = {dump.pid for dump in second.dumps}
+    ran = {(p.pid, p.started): p.state for p in first.processes if p.state not in (None, "T", "t")}
+
+    def at_that_moment(process: Process) -> Process:
+        state = ran.get((process.pid, process.started))
+        traced = process.state == "t" and state is not None
+        return dataclasses.replace(process, state=state, halt=None) if traced else process
+
     return dataclasses.replace(
         second,
-        processes=(*second.processes, *(p for p in first.processes if p.pid not in pids)),
+        processes=(
+            *map(at_that_moment, second.processes),
+            *(p for p in first.processes if p.pid not in pids),
+        ),
         dumps=(*second.dumps, *(d for d in first.dumps if d.pid not in dumped)),
         gpus=second.gpus or first.gpus,
     )
@@ -213,7 +228,7 @@ def _group(
         # Only dumps: there is no list of the processes, and a missing dump says nothing.
         elsewhere |= absent if seen else set()
         absent = set()
-    if not seen or len(absent) <= unnamed:
+    if not seen or len(absent) <= unnamed + _still_starting(scene):
         absent = set()  # there are no ranks, or a process without a title may be the one
     return dataclasses.replace(
         base,
@@ -224,12 +239,41 @@ def _group(
         over=_over(scene, base, ranks),
         unnamed=unnamed,
         behind=tuple(n for n in base.behind if n in numbers),
+        story=_own_batches(base, numbers),
         snapshots=max(counts, default=0),
         interval=min((_interval(seen[n]) for n in numbers if n in seen), default=0.0),
         since=min((t[-2] for t in times if len(t) > 1), default=None),
         until=max((t[-1] for t in times if t), default=None),
         lock_holders=_holders(ranks),
     )
+
+
+def _own_batches(base: RankGroup, numbers: range) -> phases.Story:
+    """Return the story with the batches of these ranks: those of one replica say nothing of another."""
+    if len(numbers) >= base.expected:
+        return base.story
+    mine = tuple(one for one in base.story.batches if one.rank in numbers)
+    return dataclasses.replace(base.story, batches=mine)
+
+
+def _held_up(scene: Scene) -> tuple[str, ...]:
+    """Return the roles of processes next to the ranks that use CPU time at one place of their own work."""
+    found = []
+    for many in _snapshots(scene).values():
+        for process in many[-1].processes if len(many) > 1 else ():
+            before = next((p for p in many[-2].processes if p.pid == process.pid), None)
+            if (
+                process.role not in ("parent", "detokenizer", "tokenizer", "controller")
+                or not before
+            ):
+                continue
+            seconds = max(many[-1].at - many[-2].at, APART)
+            busy = (_rate(before.cpu_seconds, process.cpu_seconds, seconds) or 0.0) > 5 * BUSY_CPU
+            (now, wait), (then, _) = _stack(many[-1], process.pid), _stack(many[-2], process.pid)
+            same = bool(now) and waits.standing(now) == waits.standing(then)
+            if same and busy and wait == "RUNNING":
+                found.append(process.role)
+    return tuple(sorted(set(found)))
 
 
 def _over(scene: Scene, base: RankGroup, ranks: Sequence[GroupRank]) -> bool:
@@ -254,6 +298,16 @@ def _unnamed(scene: Scene) -> int:
         process.role == "scheduler" and process.rank is None
         for snapshot in last
         for process in snapshot.processes
+    )
+
+
+def _still_starting(scene: Scene) -> int:
+    """Return how many children have not said yet who they will be: one may be a rank that imports."""
+    last = [many[-1] for many in _snapshots(scene).values()]
+    return sum(
+        p.role == "other" and p.state not in ("Z", "X", None) and "spawn_main" in p.title
+        for snapshot in last
+        for p in snapshot.processes
     )
 
 
@@ -285,6 +339,9 @@ def _rank(base: RankGroup, number: int, seen: _Tracked) -> GroupRank:
         phase=_phase_of(frames, dump, base.version),
         snapshots=len(same),
         gpu=_gpu(snapshot, process),
+        halted=halts.halted(
+            [p for _, p in same], snapshot.at - same[-2][0].at if len(same) > 1 else 0.0
+        ),
         gone=_gone(base, number, process, vanished, not vanished and _lived(process, dump)),
     )
     if rank.stopped:
@@ -366,8 +423,10 @@ def _with_motion(rank: GroupRank, sightings: Sequence[tuple[Snapshot, Process]])
     if same and rank.wait == "LOCK" and before.lock_files and after.lock_files:
         same = bool(set(before.lock_files) & set(after.lock_files))  # at another lock it got on
     sleeps = _sleeps(earlier, before.pid) and _sleeps(later, after.pid)
-    rank = dataclasses.replace(rank, cpu=cpu, io=io, same_stack=same, sleeps=sleeps)
-    return dataclasses.replace(rank, moving=_moving(rank))
+    rank = dataclasses.replace(rank, cpu=cpu, io=io, same_stack=same, sleeps=sleeps, before=stack)
+    moving = _moving(rank)
+    # A tracer that pauses it may do so since the first snapshot: that it did not move shows nothing.
+    return dataclasses.replace(rank, moving=None if rank.paused and not moving else moving)
 
 
 def _sleeps(snapshot: Snapshot, pid: int) -> bool:
@@ -388,6 +447,9 @@ def _moving(rank: GroupRank) -> bool | None:
     if rank.compilers or (rank.io or 0.0) > BUSY_IO or rank.same_stack is False:
         return True
     busy = (rank.cpu or 0.0) > BUSY_CPU
+    if busy and rank.same_stack and rank.in_loop and rank.wait == "RUNNING":
+        # In the event loop CPU time at one place is no work: a device is polled there without a frame of it.
+        return None
     if rank.same_stack and rank.wait in waits.SPINNING:
         return False
     if busy:
@@ -407,7 +469,12 @@ def _gpu(snapshot: Snapshot, process: Process) -> Gpu | None:
         return mine[0]
     ranks = [p for p in snapshot.processes if p.rank is not None and p.host == process.host]
     if not mine and len(ranks) == len(snapshot.gpus) and process.rank is not None:
-        ordered = sorted(ranks, key=lambda p: p.rank.world if p.rank else 0)
+        # Replicas number their ranks alike: then they follow each other.
+        alike = len({p.rank.world for p in ranks if p.rank}) < len(ranks)
+        ordered = sorted(
+            ranks,
+            key=lambda p: (p.rank.dp or 0 if alike else 0, p.rank.world) if p.rank else (0, 0),
+        )
         return snapshot.gpus[ordered.index(process)]
     return None
 
