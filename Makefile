@@ -88,10 +88,11 @@ chromium:
 lab: $(READY)  ## Open the notebooks in JupyterLab
 	$(RUN)/jupyter lab notebooks
 
-lint: $(READY)  ## Check style, types and words
+lint: $(READY)  ## Check style, types, imports and words
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
 	$(RUN)/mypy
+	$(RUN)/lint-imports
 	$(RUN)/python -m tests.words
 
 collector: $(READY)  ## Pack the collector for nodes without the workbench: dist/workbench-collect.pyz
@@ -118,6 +119,6 @@ facts-sample: $(READY)
 	@$(RUN)/python -m tests.facts.check --sample 2 --seed $(SEED)
 
 clean:  ## Remove what the commands above made
-	rm -rf $(VENV) $(LOWEST) reports .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(LOWEST) reports .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 
 .PHONY: help setup demo test extra lowest lowest-sample mutants mutants-sample facts-check facts-sample engines chromium lab lint collector bench tables clean

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -59,14 +59,16 @@ class Likeness:
 
 
 def likenesses(
-    mine: LogicalWeights, theirs: LogicalWeights, chosen: Iterable[int]
+    mine: LogicalWeights,
+    theirs: LogicalWeights,
+    chosen: Iterable[int],
+    difference: Callable[[Values, Values], float | None],
 ) -> dict[str, Likeness]:
     """Return which of the chosen weights are the target's own, or started from it.
 
-    A sketch of a few rows finds the candidates; they are then read whole.
+    A sketch of a few rows finds the candidates; `difference` then reads them whole, and returns the relative
+    change of the first from the second.
     """
-    from workbench.weights.compare import difference
-
     wanted: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for at in chosen:
         one = mine[at]

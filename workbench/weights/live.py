@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +18,6 @@ from workbench.checkpoint.dequantize import LogicalWeight, logical_weights, matr
 from workbench.core.bars import bar as progress_bar
 from workbench.core.wording import plural
 from workbench.errors import WorkbenchError, shorten
-from workbench.weights.records import Judgement
-from workbench.weights.results import WeightScan
 from workbench.weights.server import BadAnswer, Server, number_of, told
 
 if TYPE_CHECKING:
@@ -125,30 +122,10 @@ class NotHeld(_OfFile):
         raise WorkbenchError(f"{shorten(self.name, 80)} was not read", why=self.flaw)
 
 
-def scan_server(address: str, names: Sequence[str] | None = None) -> WeightScan:
-    """Judge the weights that a running SGLang server holds; nothing in the server is changed.
-
-    Parameters
-    ----------
-    address
-        ``http://host:port``.
-    names
-        The engine's names of parameters. None, or patterns: those of the checkpoint that the server names, if
-        it lies on this machine.
-
-    Returns
-    -------
-    WeightScan
-        Of `kind` ``server``. Its notes say whose values these are, of which rank, and what was not read.
-
-    Raises
-    ------
-    WorkbenchError
-        Nothing answers there, or the names are not known.
-    """
+def gather_server(address: str, names: Sequence[str] | None) -> tuple[str, Gathered, list[str]]:
+    """Return a server's own address, the tensors that it answered with, and whose values these are."""
     server = Server(address)
     info = server.info()
-    changed: tuple[str, ...] = ()
     exact = names is not None and not any(_GLOB.search(name) for name in names)
     if exact:
         assert names is not None
@@ -156,8 +133,8 @@ def scan_server(address: str, names: Sequence[str] | None = None) -> WeightScan:
     else:
         opened = _checkpoint_of(info)
         gathered = _by_file(server, _choose(_weights_of(opened), names), number_of(info, "tp_size"))
-        changed = opened.changed()
-    return _judged(server.address, gathered, _whose(info), ", ".join(map(shorten, changed[:3])))
+        gathered.changed = ", ".join(map(shorten, opened.changed()[:3]))
+    return server.address, gathered, _whose(info)
 
 
 def held_beside(
@@ -301,6 +278,7 @@ class Gathered:
     own_layout: list[str] = dataclasses.field(default_factory=list)
     failed: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     interrupted: bool = False
+    changed: str = ""
 
     def stop(self, error: WorkbenchError, names: Sequence[str]) -> None:
         """Keep what was answered when the server stops answering; without any answer that is an error."""
@@ -448,44 +426,3 @@ def _split(values: Floats, shapes: Sequence[tuple[int, ...]], ranks: int) -> lis
     else:
         return None
     return np.split(values[: ends[-1]], ends[:-1])
-
-
-def _judged(
-    address: str, gathered: Gathered, whose: Sequence[str], changed: str = ""
-) -> WeightScan:
-    """Judge what was answered, by the way that files are: through a temporary one."""
-    from workbench.weights.held_file import write_held
-    from workbench.weights.scan import scan_weights
-
-    if not gathered.found:
-        raise WorkbenchError(
-            f"{address} returned no weights",
-            why="; ".join(gathered.notes()),
-            next_step="Check the server's log."
-            if gathered.failed
-            else "Give the engine's own names; only some model classes offer their weights (Llama).",
-        )
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "held.safetensors"
-        with path.open("wb") as file:
-            size = write_held(gathered.found, file)
-        scan = scan_weights(path)
-    judged = [
-        (
-            one,
-            Judgement("undecided", f"{changed} changed meanwhile", stage=0)
-            if changed
-            else judgement,
-        )
-        for one, judgement in scan.tensors.pairs()
-    ]
-    return WeightScan.build(
-        address,
-        judged,
-        kind="server",
-        notes=(*whose, *gathered.notes()),
-        bytes_read=size,
-        interrupted=scan.interrupted or gathered.interrupted,
-        unseen=len(gathered.why()),
-        changed=changed,
-    )
