@@ -457,7 +457,7 @@ SCANS: dict[str, tuple[Callable[[], WeightScan], bool | None, dict[str, str]]] =
         True, {"too_small": "note unknown"}),
     "one that was not read": (
         lambda: scan(GOOD, judged("layers.1.q_proj.weight", (16, 16), "undecided", seen=0)),
-        None, {"undecided": "warning unknown"}),
+        None, {"unread": "warning unknown"}),
     "one constant": (
         lambda: scan(GOOD, pair("layers.1.q_proj.weight", (64, 64), "zeros")),
         False, {"constant": "error likely"}),

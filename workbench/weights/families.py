@@ -61,7 +61,7 @@ def is_rounded(measure: Measure) -> bool:
 def rounding(layout: str, dtype: str) -> float:
     """Return by how much the format of the values may move the kurtosis of an init."""
     text = (layout or dtype).lower().replace("f8_", "fp8")
-    if text == "int8":  # 255 equal steps: no coarser than bfloat16 at the ends
+    if text.endswith("int8"):  # 255 equal steps: no coarser than bfloat16 at the ends
         return _ROUNDING
     if "fp8" in text:
         return _ROUNDING_8_BITS
