@@ -11,7 +11,10 @@ from typing import Any
 import numpy as np
 
 from workbench.weights.context import Context
+from workbench.weights.copies import distinct
 from workbench.weights.families import Fit, fit, hides_law, is_rounded, known_scale
+from workbench.weights.null_models import explanation
+from workbench.weights.provenance import beyond_edge, lattice_share, lattice_text
 from workbench.weights.records import Family, Judgement, Measure, Verdict
 from workbench.weights.spectrum import Spectrum, spectrum
 from workbench.weights.structure import (
@@ -34,6 +37,8 @@ _RUNS = 32
 # Kurtosis and dispersion that no init reaches, whatever scales its blocks were drawn with.
 _KURTOSIS_Z, _DISPERSION = 20.0, 20.0
 _FEW_ZEROS = 0.01
+# Fewer distinct rows or columns have no spectrum.
+_FEWEST_DISTINCT = 16
 
 
 def judge_matrix(measure: Measure, rows: Rows, context: Context) -> Judgement:
@@ -119,7 +124,7 @@ def _look(measure: Measure, values: Floats, context: Context) -> Judgement:
         return Judgement("invalid", "NaN or Inf among the rows that were read again", stage=2)
     seen = spectrum(values, slack(measure))
     m, n = _sides(measure)
-    found = evidence(seen, is_rounded(measure), seen.rows * seen.columns == m * n)
+    found = _without_models(values, seen, measure)
     if seen.empty_rows or seen.empty_columns:
         measure = _of_the_filled(measure, seen)
     law = fit(measure)
@@ -133,7 +138,11 @@ def _look(measure: Measure, values: Floats, context: Context) -> Judgement:
     if verdict != "trained":
         size, size_text = power(seen, measure, family == "orthogonal")
     if verdict == "at_init":
-        corroboration = (*_scale(measure, context), *corroboration)
+        corroboration = (
+            *_scale(measure, context),
+            *_drawn(measure, family, values),
+            *corroboration,
+        )
     return Judgement(
         verdict,
         reason,
@@ -145,6 +154,27 @@ def _look(measure: Measure, values: Floats, context: Context) -> Judgement:
         statistics=_statistics(seen, law),
         stage=2,
     )
+
+
+def _without_models(values: Floats, seen: Spectrum, measure: Measure) -> Evidence:
+    """Return what structure proves, once models without training are ruled out."""
+    rounded = is_rounded(measure)
+    found = evidence(seen, rounded, seen.rows * seen.columns == prod(_sides(measure)))
+    if found.verdict != "trained":
+        return found
+    once = distinct(values)
+    if once is not None:
+        if min(once.shape) < _FEWEST_DISTINCT:
+            return Evidence("undecided", f"copies of {once.shape[0]:,} × {once.shape[1]:,} values")
+        rest = spectrum(once, slack(measure))
+        if evidence(rest, rounded).verdict != "trained":
+            text = "rows or columns that are copies of each other, and no structure once each is counted once"
+            return Evidence(
+                "undecided", f"{text} ({once.shape[0]:,} × {once.shape[1]:,} distinct values)"
+            )
+        values, seen = once, rest
+    why = explanation(values, seen)
+    return Evidence("undecided", why) if why else found
 
 
 def _conclude(
@@ -175,6 +205,9 @@ def _conclude(
             "matrix of this size can look like this"
         )
         return "undecided", "", text
+    moved = beyond_edge(measure, law.law)
+    if moved:
+        return "undecided", "", f"no structure between its entries ({found.text}), but {moved.text}"
     text = (
         f"indistinguishable from i.i.d. {law.law.text} entries, σ = {measure.std:.4g}: {found.text}"
     )
@@ -199,8 +232,16 @@ def _empty(seen: Spectrum) -> tuple[str, ...]:
     )
 
 
+def _drawn(measure: Measure, family: Family, values: Floats) -> tuple[str, ...]:
+    """Say whether the values are bit for bit what PyTorch's generator makes."""
+    if family != "uniform" or measure.dtype != "F32" or measure.layout:
+        return ()
+    text = lattice_text(lattice_share(values, measure.shape))
+    return (text,) if text else ()
+
+
 def _scale(measure: Measure, context: Context) -> tuple[str, ...]:
-    known = known_scale(measure, *_sides(measure), context.initializer_range, context.layers)
+    known = known_scale(measure, measure.shape, context.initializer_range, context.layers)
     return (f"its σ is a known init's: {known}",) if known else ()
 
 

@@ -104,12 +104,12 @@ def spectrum(values: Floats, slack: float = 0.05) -> Spectrum:
     nothing = dataclasses.replace(nothing, filled=filled)
     if min(values.shape) < 2:
         return nothing
-    mean, spread = _middle(values)
+    mean, spread = middle(values)
     if not spread > 0:
         return nothing
     plain = values / np.float32(spread)
     values = plain - np.float32(mean / spread)
-    matrix = _equilibrated(values)
+    matrix = equilibrated(values)
     if min(matrix.shape) < 2:
         return nothing
     fourth = float(np.mean(np.square(np.square(matrix)), dtype=np.float64))
@@ -142,7 +142,7 @@ def spectrum(values: Floats, slack: float = 0.05) -> Spectrum:
     )
 
 
-def _middle(values: Floats) -> tuple[float, float]:
+def middle(values: Floats) -> tuple[float, float]:
     """Return mean and standard deviation, without the few values that would make both by themselves.
 
     One value of 10^4 in a matrix of 0.02 has a mean of its own: taken off the others, it is a direction.
@@ -168,7 +168,7 @@ def _chance(fourth: float, rows: int) -> float:
     return (rows - fourth) / (rows - 1)
 
 
-def _equilibrated(values: Floats) -> Floats:
+def equilibrated(values: Floats) -> Floats:
     """Return the values with rows and columns of mean square one, and empty ones left out."""
     matrix = values
     for _ in range(_ROUNDS):
@@ -228,9 +228,20 @@ def _entry_kurtosis(fourth: float, shape: tuple[int, ...]) -> float:
 
 
 def _edge_z(largest: float, m: int, n: int) -> float:
+    at, spread = _edge(m, n)
+    return float(((largest - at) / spread - _TW_MEAN) / _TW_SD)
+
+
+def _edge(m: int, n: int) -> tuple[float, float]:
+    """Return the Marchenko-Pastur edge of squared singular values, and the width that they fluctuate by."""
     root = np.sqrt(n - 1) + np.sqrt(m)
-    spread = root * (1 / np.sqrt(n - 1) + 1 / np.sqrt(m)) ** (1 / 3)
-    return float(((largest - root**2) / spread - _TW_MEAN) / _TW_SD)
+    return root**2, root * (1 / np.sqrt(n - 1) + 1 / np.sqrt(m)) ** (1 / 3)
+
+
+def edge_of(m: int, n: int, z: float) -> float:
+    """Return the squared singular value of m x n entries of variance one that is `z` deviations out."""
+    at, spread = _edge(m, n)
+    return float(at + spread * (_TW_MEAN + z * _TW_SD))
 
 
 def _largest(matrix: Floats) -> float:

@@ -32,6 +32,8 @@ _SLACK, _SLACK_ROUNDED, _SLACK_POWERS = 0.05, 0.1, 0.5
 _ORTHOGONAL, _ORTHOGONAL_ROUNDED = 0.002, 0.08
 
 _KURTOSIS_OF_A_BASIS = 1.0
+# What rounding does to the kurtosis of an orthogonal init.
+_KURTOSIS_OF_A_TYPE, _ROUNDED_KURTOSIS = 0.02, 0.3
 
 # Coherent relative change that is seen with 95 %: (m n)^(-1/4) (1 + 4.9 (m n)^(-1/6)). The limit is
 # theory, the way beyond it follows from the edge's width, and 4.9 is measured
@@ -110,6 +112,14 @@ def evidence(seen: Spectrum, rounded: bool, whole: bool = True) -> Evidence:
     beside = max(abs(seen.row_neighbours), abs(seen.column_neighbours))
     random = beside < TRAINED and abs(seen.kurtosis) < _KURTOSIS_OF_A_BASIS
     if seen.orthogonality < limit and seen.gram < -TRAINED and random:
+        off = _off_haar(seen, rounded)
+        if off > TRAINED:
+            return Evidence(
+                "undecided",
+                f"its rows are orthogonal to each other, but its entries (kurtosis {seen.kurtosis:.2f}, z = "
+                f"{off:.0f}) do not follow the law of an orthogonal init: training under a constraint, or "
+                "Muon, leaves this",
+            )
         return Evidence(
             "orthogonal",
             f"its rows are orthogonal to each other (mean squared cosine {seen.orthogonality:.2g} of chance)",
@@ -142,6 +152,14 @@ def evidence(seen: Spectrum, rounded: bool, whole: bool = True) -> Evidence:
     if by_name[less] < -(_AT_INIT_BELOW if less == "gram" else AT_INIT):
         return Evidence("undecided", f"{_LESS[less]} (z = {by_name[less]:.1f})")
     return Evidence("none", f"gram z = {seen.gram:.1f}, largest singular value z = {seen.edge:.1f}")
+
+
+def _off_haar(seen: Spectrum, rounded: bool) -> float:
+    """Return how far the kurtosis is from that of a matrix drawn orthogonal, -6 / (n + 2), as a z value."""
+    longer, size = max(seen.rows, seen.columns), seen.rows * seen.columns
+    allowed = _ROUNDED_KURTOSIS if rounded else _KURTOSIS_OF_A_TYPE
+    off = max(abs(seen.kurtosis + 6 / (longer + 2)) - allowed, 0.0)
+    return float(off / (24 / size) ** 0.5)
 
 
 def visible_change(rows: int, columns: int) -> float:
