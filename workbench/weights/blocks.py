@@ -30,7 +30,7 @@ _BLOCK, _FEW = 128, 512
 # Values across that the screen looks at, and those that the full look may take.
 _ACROSS, _BUDGET = 512, 1 << 19
 # How far from noise the other blocks must be on the whole.
-_CONTRAST = 3 * TRAINED
+_CONTRAST = 2 * TRAINED
 # Rows that are read at a time.
 _STEP = 4096
 # Rows of a vocabulary that no text uses stay as they were made: that many prove no fault.

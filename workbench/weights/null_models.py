@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.weights.spectrum import Spectrum, edge_of, equilibrated, middle
+from workbench.weights.spectrum import DENSE, Spectrum, edge_of, equilibrated, middle
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 Doubles = np.ndarray[Any, np.dtype[np.float64]]
@@ -26,7 +26,7 @@ _UNEVEN = 6.5
 # Tails that none of the models has.
 _KURTOSIS = 0.5
 # Rows (columns) that a test looks at, and the strongest directions.
-_SIDE, _DIRECTIONS, _ROUNDS = 256, 16, 4
+_SIDE, _DIRECTIONS, _ROUNDS, _NOTHING = 256, 16, 4, 1e-3
 # Error feedback lifts about as many directions as there are loud channels.
 _FEW, _BULK = 16, 6.5
 # Largest difference between the shares that the largest k eigenvalues have, in a matrix and in a model of it.
@@ -56,8 +56,7 @@ def explanation(values: Floats, seen: Spectrum) -> str:
     """
     if seen.kurtosis > _KURTOSIS or min(values.shape) < _FEWEST:
         return ""
-    neighbours = max(abs(seen.row_neighbours), abs(seen.column_neighbours))
-    if neighbours > _UNEVEN:
+    if _neighbours(seen) > _UNEVEN:
         return ""
     filled = values[values.any(axis=1)][:, values.any(axis=0)]
     mean, spread = middle(filled)
@@ -92,6 +91,15 @@ def explanation(values: Floats, seen: Spectrum) -> str:
     )
 
 
+def _neighbours(seen: Spectrum) -> float:
+    """Return how alike neighbours are beyond what the structure as a whole makes of any two."""
+    shorter, longer = sorted((seen.rows - seen.empty_rows, seen.columns - seen.empty_columns))
+    excess = max(2 * seen.gram / (min(shorter, DENSE) * longer), 0.0)
+    rows = abs(seen.row_neighbours) / np.sqrt(1 + seen.columns * excess)
+    columns = abs(seen.column_neighbours) / np.sqrt(1 + seen.rows * excess)
+    return float(max(rows, columns))
+
+
 def unevenness(values: Floats) -> float:
     """Return how much the rows differ beyond independent draws of one law, whatever the columns are like.
 
@@ -121,7 +129,9 @@ def _spread(gram: Doubles) -> float:
     basis = np.random.default_rng(0).standard_normal((size, count))
     for _ in range(_ROUNDS):
         basis, _ = np.linalg.qr(gram @ basis)
-    _, inner = np.linalg.eigh(basis.T @ gram @ basis)
+    power, inner = np.linalg.eigh(basis.T @ gram @ basis)
+    # Of a product of few factors the others hold nothing.
+    count = max(int((power > _NOTHING * power[-1]).sum()), 1)
     squares = size * np.square(basis @ inner[:, ::-1])
     found = []
     for taken in sorted({1, min(4, count), count}):
