@@ -48,7 +48,7 @@ class _Arrays(pickle.Unpickler):
     """Reads pickles of NumPy arrays, and nothing else."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if module.split(".")[0] == "numpy" and name in (
+        if module.split(".", maxsplit=1)[0] == "numpy" and name in (
             "_reconstruct",
             "ndarray",
             "dtype",
@@ -79,7 +79,10 @@ def _tensors_only(path: Path) -> Any:
 
     class Reader(pickle.Unpickler):
         def find_class(self, module: str, name: str) -> Any:
-            if module.split(".")[0] in ("torch", "collections", "numpy") and "load" not in name:
+            if (
+                module.split(".", maxsplit=1)[0] in ("torch", "collections", "numpy")
+                and "load" not in name
+            ):
                 return super().find_class(module, name)
             return _Nothing
 

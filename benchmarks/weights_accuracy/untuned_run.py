@@ -80,7 +80,8 @@ def table(rows: Sequence[Row]) -> Iterator[str]:
     by_package: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         by_package[row["package"]].append(row)
-    yield "| package | trained matrices | trained | parts at init | at init | undecided | re-initialised | trained | undecided |"
+    names = "trained | parts at init | at init | undecided | re-initialised | trained | undecided"
+    yield f"| package | trained matrices | {names} |"
     yield "|---|---|---|---|---|---|---|---|---|"
     for package, mine in [*sorted(by_package.items()), ("all", list(rows))]:
         real = [row for row in mine if row["source"] == "trained"]
@@ -99,12 +100,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=Path, help="JSON file that the verdicts are written to")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--only", nargs="*", help="these packages alone")
     chosen = parser.parse_args()
     start = time.monotonic()
     os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     rows: list[Row] = []
     with ProcessPoolExecutor(chosen.workers, mp_context=get_context("spawn")) as pool:
-        for found in pool.map(judged, UNTUNED):
+        for found in pool.map(
+            judged, [job for job in UNTUNED if not chosen.only or job[0] in chosen.only]
+        ):
             rows += found
             if chosen.rows:
                 chosen.rows.write_text(json.dumps(rows))
