@@ -24,14 +24,14 @@ LOWEST_UV := $(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python 
 LOWEST_PYTEST = LOWEST=1 $(LOWEST)/bin/python -m pytest -n auto --maxprocesses 2 --dist loadfile \
   -m "not engine and not browser"
 LOWEST_TESTS ?= tests
-LOWEST_IGNORED := browser engines hang_live test_weights_live.py test_incident_server.py \
-  test_incident_hang.py test_hang_notebook.py test_notebooks.py
+LOWEST_IGNORED := browser engines hang/live weights/test_live.py incident/test_server.py \
+  incident/test_hang.py notebooks/test_hang_notebook.py notebooks/test_notebooks.py
 # With the extra `replay`, whose transformers raises huggingface-hub; without it the others are really lowest.
-LOWEST_REPLAY := test_packaging.py test_speculation_draft.py test_speculation_fidelity.py \
-  test_speculation_mla.py
+LOWEST_REPLAY := test_packaging.py speculation/model/test_draft.py speculation/model/test_fidelity.py \
+  speculation/model/test_mla.py
 # What `make extra` runs of them: what meets the libraries.
-LOWEST_SAMPLE := tests/core tests/views tests/cli tests/keys tests/weights tests/test_checkpoint_open.py \
-  tests/test_display_html.py tests/test_export.py tests/test_packaging.py tests/test_weights_records.py
+LOWEST_SAMPLE := tests/core tests/views tests/cli tests/keys tests/weights tests/checkpoint/test_open.py \
+  tests/display/test_html.py tests/export/test_export.py tests/test_packaging.py tests/weights/test_records.py
 # The steps of `make extra`, in their order: samples of the long checks.
 EXTRA ?= lint lowest-sample
 
@@ -95,7 +95,7 @@ lint: $(READY)  ## Check style, types and words
 	$(RUN)/python -m tests.words
 
 collector: $(READY)  ## Pack the collector for nodes without the workbench: dist/workbench-collect.pyz
-	$(RUN)/python -m workbench.hang.pack_collector dist/workbench-collect.pyz
+	$(RUN)/python -m workbench.hang.collect.pack_collector dist/workbench-collect.pyz
 
 bench: $(READY)  ## Measure against peers, ratios in one run
 	$(RUN)/python -m benchmarks

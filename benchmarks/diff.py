@@ -12,9 +12,9 @@ from tempfile import TemporaryDirectory
 from benchmarks.kimi_like import Shape, write
 from workbench.checkpoint.open import open_checkpoint
 from workbench.checkpoint.records import TensorTable
-from workbench.engines import registry
-from workbench.engines.simulate import simulate
 from workbench.keys.rename import propose
+from workbench.loaders import registry
+from workbench.loaders.simulate import simulate
 
 ENGINE = "sglang==0.5.14"
 REPEATS = 5

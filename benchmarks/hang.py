@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import time
 
-from workbench.hang import tree
-from workbench.hang.diagnose import diagnose
+from workbench.hang.judge import tree
+from workbench.hang.judge.diagnose import diagnose
 from workbench.hang.records import Dump, Frame, Process, Rank, Scene, Snapshot, Thread
 
 RANKS, THREADS, DEPTH, NODE = 512, 200, 27, 8

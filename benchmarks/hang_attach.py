@@ -27,9 +27,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from workbench.hang.collector import collect, proc
-from workbench.hang.collector.pyspy import PySpy
-from workbench.hang.gpu import read_gpus
+from workbench.hang.collect.collector import collect, proc
+from workbench.hang.collect.collector.pyspy import PySpy
+from workbench.hang.collect.gpu import read_gpus
 
 PROCESSES, THREADS, DEPTH, ROUNDS = 8, 200, 27, 7
 TARGET = """

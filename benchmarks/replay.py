@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from workbench.checkpoint.open import open_checkpoint
-from workbench.speculation.ablate import FIRST_PASS, ablate
-from workbench.speculation.expected import Expected
-from workbench.speculation.layers import Numerics
-from workbench.speculation.observed import DraftLaunch, read_run
-from workbench.speculation.run import generate
-from workbench.speculation.target import LlamaTarget
-from workbench.speculation.trial import Trial
+from workbench.speculation.ablate.single_changes import FIRST_PASS, ablate
+from workbench.speculation.evidence.observed import DraftLaunch, read_run
+from workbench.speculation.judge.expected import Expected
+from workbench.speculation.judge.trial import Trial
+from workbench.speculation.model.layers import Numerics
+from workbench.speculation.model.target import LlamaTarget
+from workbench.speculation.rounds.run import generate
 
 T = TypeVar("T")
 DATA = Path(__file__).resolve().parents[1] / "data" / "incident"

@@ -18,13 +18,18 @@ from pathlib import Path
 import numpy as np
 
 from workbench import fix_checkpoint, open_checkpoint
-from workbench.speculation.compare import Difference, compare_draft, compare_hidden, hook_calls
-from workbench.speculation.layers import Numerics
-from workbench.speculation.observed import Run, read_hidden, read_run, read_tensors
-from workbench.speculation.replayed import Replayed
-from workbench.speculation.run import replay_rounds, run_freely
-from workbench.speculation.setup import as_launched
-from workbench.speculation.target import LlamaTarget
+from workbench.speculation.evidence.observed import Run, read_hidden, read_run, read_tensors
+from workbench.speculation.judge.compare import (
+    Difference,
+    compare_draft,
+    compare_hidden,
+    hook_calls,
+)
+from workbench.speculation.model.layers import Numerics
+from workbench.speculation.model.target import LlamaTarget
+from workbench.speculation.rounds.replayed import Replayed
+from workbench.speculation.rounds.run import replay_rounds, run_freely
+from workbench.speculation.rounds.setup import as_launched
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "incident"
 # Run -> the draft it was served with.

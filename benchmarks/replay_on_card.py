@@ -25,12 +25,12 @@ from torch import Tensor
 
 from benchmarks.replay_fidelity import DATA
 from workbench import fix_checkpoint, open_checkpoint
-from workbench.speculation import eagle3
-from workbench.speculation import tree as trees
-from workbench.speculation.driving import Driving
-from workbench.speculation.observed import Run, read_run
-from workbench.speculation.setup import as_launched
-from workbench.speculation.target import LlamaTarget
+from workbench.speculation.evidence.driving import Driving
+from workbench.speculation.evidence.observed import Run, read_run
+from workbench.speculation.model import eagle3
+from workbench.speculation.model.target import LlamaTarget
+from workbench.speculation.rounds import tree as trees
+from workbench.speculation.rounds.setup import as_launched
 
 RUNS = {
     "sglang-0.5.14/speculators": "speculators",

@@ -17,14 +17,18 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 ROOT = Path(__file__).resolve().parents[1]
 # Tests that look at the processes of the machine: two at once would find each other's servers.
 PROCESSES = (
-    "hang_live",
-    "test_hang_collector.py",
-    "test_hang_processes.py",
-    "test_hang_hostile.py",
+    "hang/live/",
+    "hang/collect/test_collector.py",
+    "hang/collect/test_processes.py",
+    "hang/collect/test_hostile.py",
 )
-SERVERS = ("test_weights_live.py", "test_incident_server.py", "test_incident_hang.py")
+SERVERS = ("weights/test_live.py", "incident/test_server.py", "incident/test_hang.py")
 # Tests that run the shipped notebooks, which write into the same folder.
-NOTEBOOKS = ("test_notebooks.py", "test_hang_notebook.py", "browser/test_report.py")
+NOTEBOOKS = (
+    "notebooks/test_notebooks.py",
+    "notebooks/test_hang_notebook.py",
+    "browser/test_report.py",
+)
 REQUIRED = {name for name in os.environ.get("REQUIRE", "").split(",") if name}
 
 
@@ -37,7 +41,7 @@ def pytest_report_header() -> str:
 def alone(request: pytest.FixtureRequest) -> Iterator[None]:
     """Let only one of the files run at a time that would be in each other's way, in whatever worker."""
     place = request.path.relative_to(ROOT / "tests").as_posix()
-    together = place.partition("/")[0] in PROCESSES + SERVERS
+    together = place.startswith(PROCESSES + SERVERS)
     group = "processes" if together else "notebooks" if place in NOTEBOOKS else ""
     if not group:
         yield

@@ -8,11 +8,11 @@ import numpy as np
 
 from workbench.core.finding import Finding
 from workbench.core.verdict import Coverage, Item, Verdict
-from workbench.speculation.expected import Expected
-from workbench.speculation.replayed import Replayed
+from workbench.speculation.evidence.tally import Logged, Tally
+from workbench.speculation.judge.expected import Expected
 from workbench.speculation.result import Agreement, Replay
-from workbench.speculation.round_columns import Asked, RoundColumns
-from workbench.speculation.tally import Logged, Tally
+from workbench.speculation.rounds.replayed import Replayed
+from workbench.speculation.rounds.round_columns import Asked, RoundColumns
 
 WORDS = {n: f" word{n}" for n in range(40)} | {3: "\n", 4: "\t", 5: "", 6: "ünï"}
 EVIL = '<img src=x onerror="document.title=1">\x1b[31m\u202e'

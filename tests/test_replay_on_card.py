@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from workbench import fix_checkpoint, open_checkpoint
-from workbench.speculation.observed import read_run
-from workbench.speculation.run import replay_rounds
-from workbench.speculation.setup import as_launched
-from workbench.speculation.target import LlamaTarget
+from workbench.speculation.evidence.observed import read_run
+from workbench.speculation.model.target import LlamaTarget
+from workbench.speculation.rounds.run import replay_rounds
+from workbench.speculation.rounds.setup import as_launched
 
 from .conftest import ROOT
 

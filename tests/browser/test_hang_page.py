@@ -12,7 +12,7 @@ import pytest
 from workbench.evidence import launches as store
 from workbench.hang.diagnosis import HangDiagnosis
 from workbench.hang.diagnosis_records import Span
-from workbench.hang.ledger import LaunchLedger
+from workbench.hang.ledger.ledger import LaunchLedger
 
 from ..conftest import ROOT
 from ..hang_samples import diverged, forest, hostile, partly_seen

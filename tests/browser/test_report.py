@@ -13,12 +13,12 @@ from typing import Any
 import nbformat
 import pytest
 
+from tests.export.test_clean import EVIL, page_of, result, shows
 from workbench.export.index import write_index
 from workbench.export.report import report
 
 from ..conftest import ROOT
 from ..display_samples import HOSTILE
-from ..test_export_clean import EVIL, page_of, result, shows
 from .conftest import Opened
 from .jupyter import write
 

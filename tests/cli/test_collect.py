@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from workbench.hang.attach import is_whole
-from workbench.hang.collector.collect import Collected
+from workbench.hang.collect.collector.collect import Collected
 
 WHOLE = Collected("host-1", 1, snapshots=2, processes=3, stacks=4, py_spy="0.4.3")
 

@@ -165,7 +165,7 @@ def test_a_model_of_the_hub_is_examined_where_it_is_cached(
 
 
 def test_the_packed_collector_replaces_nothing_but_a_case(place: Path) -> None:
-    from workbench.hang.pack_collector import pack
+    from workbench.hang.collect.pack_collector import pack
 
     pyz = pack(place / "collect.pyz")
     incident().to_html(place / "page.html")

@@ -27,7 +27,7 @@ from workbench.evidence.folder import writing_case
 from workbench.evidence.launches import append, from_command
 from workbench.export.index import write_index
 from workbench.hang import speedscope
-from workbench.hang.pack_collector import pack
+from workbench.hang.collect.pack_collector import pack
 from workbench.keys.diff import diff_keys
 from workbench.weights.scan import scan_weights
 
@@ -35,7 +35,14 @@ from .. import hang_samples
 from ..conftest import ROOT
 from ..display_samples import hostile, incident
 
+# Where the packed collector of version 0.1 has its program.
+FIRST_COLLECTOR = "workbench/hang/collector/__main__.py"
 DRAFT = ROOT / "data" / "drafts" / "specforge"
+
+
+def first_collector(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(FIRST_COLLECTOR, "")
 
 
 def case(path: Path) -> None:
@@ -66,6 +73,7 @@ OURS: dict[str, tuple[Kind, Callable[[Path], object]]] = {
     "merged stacks": ("stacks", lambda path: speedscope.write(hang_samples.diverged(), path)),
     "a ledger": ("ledger", lambda path: append(path, from_command("sglang serve --tp 8"))),
     "the collector": ("collector", pack),
+    "the collector of version 0.1": ("collector", first_collector),
 }
 
 

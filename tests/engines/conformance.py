@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from workbench.checkpoint.open import open_checkpoint
-from workbench.engines import registry
-from workbench.engines.outcome import LoadOutcome
-from workbench.engines.profile import NotCovered, Refused
-from workbench.engines.running import run_tracer
-from workbench.engines.simulate import RAISES, simulate
 from workbench.errors import EngineError
+from workbench.loaders import registry
+from workbench.loaders.outcome import LoadOutcome
+from workbench.loaders.profile import NotCovered, Refused
+from workbench.loaders.running import run_tracer
+from workbench.loaders.simulate import RAISES, simulate
 
 from . import environments
 from .checkpoints import Case

@@ -1,6 +1,6 @@
 """The flags of every SGLang release that is at hand, read from its own parser.
 
-``python -m tests.engines.flag_tables --write`` writes them to workbench/engines/sglang_flags.json; without
+``python -m tests.engines.flag_tables --write`` writes them to workbench/facts/sglang_flags.json; without
 ``--write`` it says whether that file is what the parsers say.
 """
 
@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from workbench.engines.flags import TABLE
-from workbench.engines.running import SCRIPT as TRACER
+from workbench.facts.flags import TABLE
+from workbench.loaders.running import SCRIPT as TRACER
 
 from . import environments
 

@@ -45,7 +45,7 @@ OPTIONS = (
 # first name; 0.5.23 adds a callback to the second.
 SITE = f"""\
 import sys, types
-sys.path.append({str(ROOT / "workbench" / "engines" / "tracer")!r})
+sys.path.append({str(ROOT / "workbench" / "loaders" / "tracer")!r})
 import stubs
 stubs.install({STANDINS!r})
 import triton.knobs, xgrammar

@@ -25,7 +25,7 @@ HEAD = """\
 # Profiles against real loaders
 
 Made by `make tables`; do not edit. Each checkpoint is loaded by the real model class of that SGLang release,
-in an environment of its own (tests/engines/environments.py), and watched (workbench/engines/tracer). The
+in an environment of its own (tests/engines/environments.py), and watched (workbench/loaders/tracer). The
 profile of the release answers for the same checkpoint from names, shapes and config alone. The two are
 compared name by name, not only by count: which keys reach the model, which are lost (dropped or skipped on
 purpose: watching cannot distinguish these), at which the loader raises, which are silently cut or padded to

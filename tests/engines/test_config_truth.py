@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
+from tests.loaders.test_config_checks import ABSENT, REFUSED, ROPE
 from workbench.checkpoint.config import Config
 from workbench.checkpoint.open import open_checkpoint
-from workbench.engines import registry
-from workbench.engines.profile import NotCovered, Refused
-from workbench.engines.running import run_tracer
-from workbench.engines.simulate import simulate
+from workbench.loaders import registry
+from workbench.loaders.profile import NotCovered, Refused
+from workbench.loaders.running import run_tracer
+from workbench.loaders.simulate import simulate
 
-from ..test_config_checks import ABSENT, REFUSED, ROPE
 from . import checkpoints, environments
 from .checkpoints import Case
 

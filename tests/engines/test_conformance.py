@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from workbench.checkpoint.open import open_checkpoint
-from workbench.engines.traced import Hints, from_trace
+from workbench.loaders.traced import Hints, from_trace
 
 from . import checkpoints, conformance, environments
 from .checkpoints import Case

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from workbench.engines import flags
-from workbench.hang.diagnose import diagnose
-from workbench.hang.experiments import STEPS
+from tests.hang.cases import CASES
+from workbench.facts import flags
+from workbench.hang.judge.diagnose import diagnose
+from workbench.hang.judge.experiments import STEPS
 
-from ..hang_cases import CASES
 from . import environments, flag_tables
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]

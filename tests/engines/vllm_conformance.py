@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from workbench.checkpoint.open import open_checkpoint
-from workbench.engines import vllm
-from workbench.engines.profile import NotCovered, Refused
-from workbench.engines.simulate import simulate
+from workbench.loaders import vllm
+from workbench.loaders.profile import NotCovered, Refused
+from workbench.loaders.simulate import simulate
 
 from .checkpoints import add, altered, draft, drafts, mutations, remove, rename
 from .conformance import Sets, outcome_sets, real_sets

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import workbench
-from tests.hang_cases import CASES
+from tests.hang.cases import CASES
 from tests.hang_samples import diverged, idle, partly_seen
 from workbench.core.verdict import OLD
-from workbench.hang.diagnose import diagnose
 from workbench.hang.diagnosis import HangDiagnosis
+from workbench.hang.judge.diagnose import diagnose
 
 FOLDER = Path(__file__).parents[1] / "golden" / "saved-0.1"
 HANGS = {

@@ -10,10 +10,11 @@ import pytest
 
 import workbench
 from workbench.core.finding import Confidence, Finding, Severity
-from workbench.engines import contracts, registry
-from workbench.engines.outcome import LoadOutcome
-from workbench.engines.simulate import simulate
+from workbench.drafts import contracts
 from workbench.keys.coverage import CHECKS, CONTRACTS, Question, covered, items
+from workbench.loaders import registry
+from workbench.loaders.outcome import LoadOutcome
+from workbench.loaders.simulate import simulate
 
 DRAFT = "data/drafts/specforge"
 

@@ -61,7 +61,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument(
-        "--only", default="", help="part of a module's name: weights/, hang/rules.py"
+        "--only", default="", help="part of a module's name: weights/, hang/judge/rules.py"
     )
     parser.add_argument("--list", action="store_true", help="print the sample and end")
     parser.add_argument(

@@ -7,23 +7,25 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-KEYS = ("keys/test_*.py", "test_key*.py", "test_contracts*.py", "test_engines_*.py", "test_config_checks*.py",
-        "test_registry*.py", "test_rename.py")  # fmt: skip
-# The ones that start servers or read /proc are left out, and the 2,360 tests of test_hang_metamorphic: of a
+KEYS = ("keys/test_*.py", "drafts/test_*.py", "loaders/test_hf.py", "loaders/test_sglang.py",
+        "loaders/test_vllm.py", "loaders/test_config_checks*.py")  # fmt: skip
+# The ones that start servers or read /proc are left out, and the 2,360 tests of test_metamorphic: of a
 # sample none of them noticed what these do not.
-HANG = ("hang/test_coverage.py",
-        "test_hang_rules*.py", "test_hang_cases.py", "test_hang_waits.py", "test_hang_phases.py",
-        "test_hang_borders*.py", "test_hang_other_times.py", "test_hang_tree.py")  # fmt: skip
-LEDGER = ("test_launches*.py",)
+HANG = ("hang/judge/test_coverage.py",
+        "hang/judge/test_rules*.py", "hang/judge/test_cases.py", "hang/judge/test_waits.py",
+        "hang/judge/test_phases.py", "hang/judge/test_borders*.py", "hang/judge/test_other_times.py",
+        "hang/judge/test_tree.py")  # fmt: skip
+LEDGER = ("hang/ledger/test_launches*.py",)
 WEIGHTS = ("weights/test_*.py",
-           "test_weights_verdict.py", "test_weights_borders*.py", "test_weights_spectrum.py",
-           "test_weights_compare.py", "test_weights_scan.py", "test_weights_fused.py",
-           "test_weights_hostile.py")  # fmt: skip
-REPLAY = ("test_speculation_causes.py", "test_speculation_result.py", "test_speculation_borders*.py",
-          "test_speculation_ablate.py", "test_speculation_evidence.py", "test_speculation_shapes.py",
-          "test_speculation_odd_pairs.py", "test_speculation_stale.py",
-          "test_speculation_arguments.py", "test_speculation_coverage.py",
-          "test_speculation_saved.py")  # fmt: skip
+           "weights/test_verdict.py", "weights/test_borders*.py", "weights/test_spectrum.py",
+           "weights/test_compare.py", "weights/test_scan.py", "weights/test_fused.py",
+           "weights/test_hostile.py")  # fmt: skip
+REPLAY = ("speculation/ablate/test_causes.py", "speculation/test_result.py", "speculation/test_borders*.py",
+          "speculation/ablate/test_ablate.py", "speculation/evidence/test_evidence.py",
+          "speculation/model/test_shapes.py",
+          "speculation/test_odd_pairs.py", "speculation/rounds/test_stale.py",
+          "speculation/test_arguments.py", "speculation/judge/test_coverage.py",
+          "speculation/test_saved.py")  # fmt: skip
 
 # Judging modules, below workbench/, and the tests that mirror them, below tests/.
 MODULES: dict[str, tuple[str, ...]] = {
@@ -31,19 +33,19 @@ MODULES: dict[str, tuple[str, ...]] = {
     "keys/verdict.py": KEYS,
     "keys/coverage.py": KEYS,
     "keys/diff.py": KEYS,
-    "engines/contracts*.py": KEYS,
-    "engines/config_checks.py": KEYS,
-    "engines/registry.py": KEYS,
-    "hang/rules.py": HANG,
-    "hang/diagnose.py": HANG,
-    "hang/waits.py": HANG,
-    "hang/coverage.py": HANG,
-    "hang/rank_group.py": HANG,
-    "hang/evidence.py": HANG,
-    "hang/phases.py": HANG,
-    "hang/ledger_rules.py": LEDGER,
-    "hang/ledger_verdict.py": LEDGER,
-    "hang/launch_differences.py": LEDGER,
+    "drafts/*.py": KEYS,
+    "loaders/config_checks.py": KEYS,
+    "loaders/registry.py": KEYS,
+    "hang/judge/rules.py": HANG,
+    "hang/judge/diagnose.py": HANG,
+    "hang/judge/waits.py": HANG,
+    "hang/judge/coverage.py": HANG,
+    "hang/judge/rank_group.py": HANG,
+    "hang/judge/evidence.py": HANG,
+    "hang/judge/phases.py": HANG,
+    "hang/ledger/rules.py": LEDGER,
+    "hang/ledger/verdict.py": LEDGER,
+    "hang/ledger/differences.py": LEDGER,
     "weights/verdict.py": WEIGHTS,
     "weights/coverage.py": WEIGHTS,
     "weights/spectrum.py": WEIGHTS,
@@ -54,16 +56,16 @@ MODULES: dict[str, tuple[str, ...]] = {
     "weights/seen.py": WEIGHTS,
     "weights/families.py": WEIGHTS,
     "weights/verdict_compare.py": WEIGHTS,
-    "speculation/judging.py": REPLAY,
-    "speculation/counts.py": REPLAY,
-    "speculation/coverage.py": REPLAY,
-    "speculation/causes_coverage.py": REPLAY,
-    "speculation/replay_findings.py": REPLAY,
-    "speculation/causes.py": REPLAY,
-    "speculation/comparable.py": REPLAY,
-    "speculation/expected.py": REPLAY,
-    "speculation/lifts.py": REPLAY,
-    "speculation/static_checks.py": REPLAY,
+    "speculation/judge/judging.py": REPLAY,
+    "speculation/judge/counts.py": REPLAY,
+    "speculation/judge/coverage.py": REPLAY,
+    "speculation/ablate/causes_coverage.py": REPLAY,
+    "speculation/judge/replay_findings.py": REPLAY,
+    "speculation/ablate/causes.py": REPLAY,
+    "speculation/judge/comparable.py": REPLAY,
+    "speculation/judge/expected.py": REPLAY,
+    "speculation/ablate/lifts.py": REPLAY,
+    "speculation/ablate/static_checks.py": REPLAY,
 }
 
 # Words of one scale, in order: each is changed for its neighbour.
@@ -83,27 +85,34 @@ NAMES = frozenset(
 )  # fmt: skip
 # Functions that choose words, lines or their order, though they return more than a text.
 NO_JUDGES: dict[str, tuple[str, ...]] = {
-    "engines/contracts_launch.py": ("_eagle3_keys", "_lost"),
-    "engines/contracts_subject.py": ("who", "place"),
-    "hang/diagnose.py": ("_permuted", "_words", "_times", "_silent"),
-    "hang/evidence.py": ("_standing", "_devices", "_log", "_further", "notes", "speaking_for"),
-    "hang/phases.py": ("_spans", "_closed"),
+    "drafts/launch.py": ("_eagle3_keys", "_lost"),
+    "drafts/subject.py": ("who", "place"),
+    "hang/judge/diagnose.py": ("_permuted", "_words", "_times", "_silent"),
+    "hang/judge/evidence.py": (
+        "_standing",
+        "_devices",
+        "_log",
+        "_further",
+        "notes",
+        "speaking_for",
+    ),
+    "hang/judge/phases.py": ("_spans", "_closed"),
     "keys/verdict.py": ("_first", "_warned"),
-    "speculation/counts.py": ("between",),
+    "speculation/judge/counts.py": ("between",),
     "weights/findings.py": ("_siblings",),
     "weights/seen.py": ("lines", "names_of", "corroboration", "power_of"),
     "weights/verdict_compare.py": ("_lines",),
 }
 # Functions that return a text on which a verdict rests: "" for none, or a kind.
 DECIDING_TEXTS: dict[str, tuple[str, ...]] = {
-    "engines/contracts_dtypes.py": ("_kind",),
-    "engines/contracts_launch.py": ("architecture", "config_form"),
-    "engines/contracts_layers.py": ("_target_kind",),
-    "engines/registry.py": ("_class_of",),
-    "hang/launch_differences.py": ("_no_effect",),
-    "hang/rules.py": ("_injected",),
-    "hang/waits.py": ("_folded", "folded", "plain_name"),
-    "speculation/static_checks.py": ("_fact_of", "_fact_of_key"),
+    "drafts/dtypes.py": ("_kind",),
+    "drafts/launch.py": ("architecture", "config_form"),
+    "drafts/layers.py": ("_target_kind",),
+    "loaders/registry.py": ("_class_of",),
+    "hang/ledger/differences.py": ("_no_effect",),
+    "hang/judge/rules.py": ("_injected",),
+    "hang/judge/waits.py": ("_folded", "folded", "plain_name"),
+    "speculation/ablate/static_checks.py": ("_fact_of", "_fact_of_key"),
     "weights/families.py": ("known_scale",),
 }
 

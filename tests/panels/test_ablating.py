@@ -7,13 +7,13 @@ import json
 import pytest
 
 import workbench
+from tests.speculation.ablate.test_causes import HEALTHY, scaled, scene, tried
 from workbench.errors import WorkbenchError
-from workbench.speculation.ablations import Ablations
-from workbench.speculation.causes import judge, judge_part
+from workbench.speculation.ablate.ablations import Ablations
+from workbench.speculation.ablate.causes import judge, judge_part
 from workbench.speculation.result import Replay
 
 from ..conftest import ROOT
-from ..test_speculation_causes import HEALTHY, scaled, scene, tried
 
 pytest.importorskip("torch")
 INCIDENT = ROOT / "data" / "incident"

@@ -140,7 +140,7 @@ def test_a_method_is_called_on_the_result_of_its_call() -> None:
 
 
 def test_the_engines_offered_are_those_that_diff_keys_knows() -> None:
-    from workbench.engines import registry
+    from workbench.loaders import registry
 
     offered = [option.value for option in keys.engines()]
     assert offered[0] == "sglang"

@@ -49,7 +49,10 @@ _MARKS: tuple[tuple[Kind, re.Pattern[bytes]], ...] = (
     ("stacks", re.compile(rb'\A\s*\{(?=.{0,400}"exporter":\s*"workbench )', re.S)),
     ("ledger", re.compile(rb'^\{"format":\s{0,4}"workbench\.launch/\d+"', re.M)),
 )  # fmt: skip
-_COLLECTOR = "workbench/hang/collector/__main__.py"
+# Where a packed collector has its program: now, and in version 0.1.
+_COLLECTORS = frozenset(
+    {"workbench/hang/collect/collector/__main__.py", "workbench/hang/collector/__main__.py"}
+)
 _MANIFEST = "manifest.json"
 _MOST_MANIFEST = 64 << 20
 # Entries of an examined folder whose identity is known, so that a link to one is recognised.
@@ -238,7 +241,7 @@ def _kind_of_zip(path: str | os.PathLike[str]) -> Kind | None:
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.NameToInfo
-            if _COLLECTOR in names:
+            if not _COLLECTORS.isdisjoint(names):
                 return "collector"
             if _MANIFEST not in names or names[_MANIFEST].file_size > _MOST_MANIFEST:
                 return None

@@ -16,9 +16,9 @@ KINDS = {
     "workbench.weightscan/1": ("workbench.weights.results", "WeightScan", "weightscan"),
     "workbench.weightcompare/1": ("workbench.weights.results", "WeightComparison", "weightcompare"),
     "workbench.hang/1": ("workbench.hang.diagnosis", "HangDiagnosis", "hang"),
-    "workbench.launches/1": ("workbench.hang.ledger", "LaunchLedger", "launches"),
+    "workbench.launches/1": ("workbench.hang.ledger.ledger", "LaunchLedger", "launches"),
     "workbench.replay/1": ("workbench.speculation.result", "Replay", "replay"),
-    "workbench.ablations/1": ("workbench.speculation.ablations", "Ablations", "ablations"),
+    "workbench.ablations/1": ("workbench.speculation.ablate.ablations", "Ablations", "ablations"),
 }
 
 

@@ -20,11 +20,11 @@ from workbench.core import progress
 from workbench.core.bars import bar as progress_bar
 from workbench.core.outputs import prepared, writing
 from workbench.errors import WorkbenchError, shown
-from workbench.hang.collector import collect as collector
-from workbench.hang.collector.__main__ import own
-from workbench.hang.collector.servers import CollectError
-from workbench.hang.collector.stopping import stopping
-from workbench.hang.gpu import read_gpus
+from workbench.hang.collect.collector import collect as collector
+from workbench.hang.collect.collector.__main__ import own
+from workbench.hang.collect.collector.servers import CollectError
+from workbench.hang.collect.collector.stopping import stopping
+from workbench.hang.collect.gpu import read_gpus
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -73,14 +73,14 @@ def attach(
     >>> workbench.attach()  # doctest: +SKIP
     >>> workbench.attach(4711, interval=60, native=True)  # doctest: +SKIP
     """
-    from workbench.hang.diagnose import diagnose
-    from workbench.hang.read_scene import read_scene
+    from workbench.hang.judge.diagnose import diagnose
+    from workbench.hang.read.scene import read_scene
 
     _check(pid, snapshots, interval)
     with tempfile.TemporaryDirectory(prefix="workbench-") as folder:
         plan = _plan(pid, snapshots, interval, native, log)
         if client is not None:
-            from workbench.hang.cluster import collect_hosts
+            from workbench.hang.collect.cluster import collect_hosts
 
             source, notes = collect_hosts(client, plan, Path(folder))
         else:
@@ -180,7 +180,7 @@ def preview(
     WorkbenchError
         There is no such server.
     """
-    from workbench.hang.collector.preview import preview as text
+    from workbench.hang.collect.collector.preview import preview as text
 
     _check(pid, 1, 0)
     plan = _plan(pid, 1, 0.0, native, log)

@@ -180,7 +180,7 @@ class HangDiagnosis(Result):
 
     def _unlike_well(self) -> str:
         """Return what no all-clear has: another rule, phase, wait, next step or first word."""
-        from workbench.hang.rules import RULES
+        from workbench.hang.judge.rules import RULES
 
         if not any((rule.code, rule.state) == (self.rule, self.state) for rule in RULES):
             return f"rule {self.rule} does not give {self.state}"

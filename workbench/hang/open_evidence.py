@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from workbench.hang.read_scene import read_scene
+from workbench.hang.read.scene import read_scene
 
 if TYPE_CHECKING:
     from workbench.hang.diagnosis import HangDiagnosis
@@ -42,6 +42,6 @@ def open_evidence(
     Nothing in the files is trusted: no pickle is loaded unrestricted, nothing is unpacked to disk, sizes
     are bounded. ``HangDiagnosis.notes`` says what was not read.
     """
-    from workbench.hang.diagnose import diagnose
+    from workbench.hang.judge.diagnose import diagnose
 
     return diagnose(read_scene(path))

@@ -16,7 +16,7 @@ from workbench.checkpoint.records import TensorTable
 from workbench.checkpoint.templates import describe
 from workbench.core.finding import Finding
 from workbench.core.verdict import Coverage, Item, Settled, State, cover
-from workbench.engines.outcome import LoadOutcome, ParameterGroup
+from workbench.loaders.outcome import LoadOutcome, ParameterGroup
 
 # What each contract compares, in words; its key is the name of the contract's function.
 CONTRACTS = {

@@ -15,15 +15,16 @@ from workbench.checkpoint.config import Config
 from workbench.checkpoint.records import TensorTable
 from workbench.core.finding import GRAVITY, Finding
 from workbench.core.verdict import Coverage, Item, State, Verdict
-from workbench.engines import contracts, inspect, registry
-from workbench.engines.outcome import LoadOutcome
-from workbench.engines.profile import Model, NotCovered, Profile, Refused
-from workbench.engines.simulate import Resolve, Tensors, simulate
+from workbench.drafts import contracts
 from workbench.errors import WorkbenchError
 from workbench.keys import coverage, verdict
 from workbench.keys.launch_line import doubt
 from workbench.keys.records import KeyDiff, Rename, VersionAnswer
 from workbench.keys.rename import propose
+from workbench.loaders import inspect, registry
+from workbench.loaders.outcome import LoadOutcome
+from workbench.loaders.profile import Model, NotCovered, Profile, Refused
+from workbench.loaders.simulate import Resolve, Tensors, simulate
 
 if TYPE_CHECKING:
     from workbench.checkpoint.open import Checkpoint
@@ -141,7 +142,7 @@ def _against_model(checkpoint: Checkpoint, model: Any) -> KeyDiff:
     if isinstance(model, str | os.PathLike):
         model = _open(model)
     if inspect.has_own_loader(model):
-        from workbench.engines.traced import trace_module
+        from workbench.loaders.traced import trace_module
 
         answer = _Answer(trace_module(model, checkpoint), None)
         return _combine(checkpoint, type(model).__name__, [answer], True, "", None, None)
@@ -213,7 +214,7 @@ def _traced(
     python: str | os.PathLike[str],
     target: Checkpoint | None,
 ) -> _Answer:
-    from workbench.engines.traced import trace_engine
+    from workbench.loaders.traced import trace_engine
 
     outcome, resolve = trace_engine(checkpoint, engine, python, target)
     return _Answer(outcome, resolve)

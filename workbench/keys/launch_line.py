@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
-from workbench.engines import flags
+from workbench.facts import flags
 
 # What SGLang's releases take as --speculative-algorithm, in capitals.
 ALGORITHMS = frozenset({"EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM", "LOOKAHEAD", "DFLASH"})

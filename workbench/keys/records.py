@@ -12,8 +12,6 @@ from workbench.core.finding import Finding
 from workbench.core.result import Result
 from workbench.core.saving import Saved, fields_of
 from workbench.core.verdict import Verdict
-from workbench.engines.outcome import KeyGroup, KeyStatus, Outcome, ParameterGroup, ParameterStatus
-from workbench.engines.profile import Basis
 from workbench.keys.saved import (
     SETS,
     Details,
@@ -23,6 +21,8 @@ from workbench.keys.saved import (
     SavedKeyDiff,
     VersionAnswer,
 )
+from workbench.loaders.outcome import KeyGroup, KeyStatus, Outcome, ParameterGroup, ParameterStatus
+from workbench.loaders.profile import Basis
 
 __all__ = ["KeyDiff", "Rename", "VersionAnswer"]
 

@@ -19,9 +19,9 @@ from workbench.checkpoint.records import TensorGroup, TensorInfo, TensorTable
 from workbench.checkpoint.symbols import concrete, encode, symbolic
 from workbench.checkpoint.templates import Rows, describe, fill, parse
 from workbench.core.wording import plural
-from workbench.engines.outcome import Gap, LoadOutcome
-from workbench.engines.simulate import Resolve
 from workbench.keys.records import Rename
+from workbench.loaders.outcome import Gap, LoadOutcome
+from workbench.loaders.simulate import Resolve
 
 Groups = Sequence[TensorGroup]
 Fuses = tuple[tuple[str, str], ...]

@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 from workbench.checkpoint.records import TensorGroup
 from workbench.checkpoint.templates import Rows, group_names
 from workbench.core.saving import Saved
-from workbench.engines.outcome import (
+from workbench.loaders.outcome import (
     Gap,
     KeyGroup,
     KeyStatus,
@@ -19,7 +19,7 @@ from workbench.engines.outcome import (
     ParameterGroup,
     ParameterStatus,
 )
-from workbench.engines.profile import Basis
+from workbench.loaders.profile import Basis
 
 Count = Annotated[int, Meta(ge=0)]
 

@@ -8,9 +8,9 @@ from textwrap import shorten
 from workbench.core.finding import Confidence, Finding
 from workbench.core.verdict import Coverage, Verdict
 from workbench.core.wording import plural
-from workbench.engines.outcome import KeyGroup, LoadOutcome, Outcome, ParameterGroup
-from workbench.engines.profile import Basis
 from workbench.keys.records import Rename
+from workbench.loaders.outcome import KeyGroup, LoadOutcome, Outcome, ParameterGroup
+from workbench.loaders.profile import Basis
 
 # How sure each basis is, the surest first.
 SURENESS: tuple[Basis, ...] = ("traced", "profile_verified", "profile_source_read")

@@ -11,7 +11,7 @@ from workbench.panels.forms import Field, Form, Option, Values, changed, given, 
 
 def running_servers() -> Sequence[Option]:
     """Return the SGLang servers on this machine; only the list of processes is read."""
-    from workbench.hang.collector import proc, servers
+    from workbench.hang.collect.collector import proc, servers
 
     found = servers.find_servers(proc.everyone())
     if not found:

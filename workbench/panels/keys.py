@@ -21,7 +21,7 @@ def engines() -> Sequence[Option]:
 def _engines() -> Iterator[str]:
     from packaging.version import Version
 
-    from workbench.engines import registry
+    from workbench.loaders import registry
 
     for engine, rooms in registry.ROOMS.items():
         yield engine
@@ -41,8 +41,8 @@ def call(values: Values) -> Call:
 
 
 def _repairable(result: Result) -> bool:
-    from workbench.engines import registry
     from workbench.keys.records import KeyDiff
+    from workbench.loaders import registry
 
     if not isinstance(result, KeyDiff) or not registry.is_engine(result.model):
         return False

@@ -61,7 +61,7 @@ def _has_models(result: Result) -> bool:
 
 def changes_of(result: Result) -> Sequence[Option]:
     """Return the changes that can be tried on a replay, by what they are about."""
-    from workbench.speculation.ablate import changes
+    from workbench.speculation.ablate.single_changes import changes
     from workbench.speculation.result import Replay
 
     if not isinstance(result, Replay) or result.trial is None:

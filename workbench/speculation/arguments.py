@@ -8,12 +8,12 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.engines.registry import parse
 from workbench.errors import WorkbenchError, shown, without_secrets
-from workbench.speculation.driving import check_shape, is_whole
-from workbench.speculation.expected import Expected
-from workbench.speculation.files import place_of
-from workbench.speculation.observed import DraftLaunch, read_run
+from workbench.loaders.registry import parse
+from workbench.speculation.evidence.driving import check_shape, is_whole
+from workbench.speculation.evidence.files import place_of
+from workbench.speculation.evidence.observed import DraftLaunch, read_run
+from workbench.speculation.judge.expected import Expected
 
 if TYPE_CHECKING:
     from workbench.checkpoint.open import Checkpoint

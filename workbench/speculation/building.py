@@ -10,28 +10,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.errors import WorkbenchError
-from workbench.speculation.comparable import comparable
-from workbench.speculation.counts import HARDLY, Counts, contradicting
-from workbench.speculation.coverage import Proof, ReplayEvidence
-from workbench.speculation.engine_features import compare_with_engine
-from workbench.speculation.facts import Facts
-from workbench.speculation.judging import judge, suspects
-from workbench.speculation.loading import FILLS
-from workbench.speculation.measuring import State, measure
-from workbench.speculation.prompts import Words
-from workbench.speculation.replay_findings import NEAR
-from workbench.speculation.replayed import Replayed
+from workbench.speculation.ablate.static_checks import Hint, sufficient, unchecked
+from workbench.speculation.evidence.facts import Facts
+from workbench.speculation.evidence.prompts import Words
+from workbench.speculation.evidence.tally import Agreement, Tally
+from workbench.speculation.judge.comparable import comparable
+from workbench.speculation.judge.counts import HARDLY, Counts, contradicting
+from workbench.speculation.judge.coverage import Proof, ReplayEvidence
+from workbench.speculation.judge.engine_features import compare_with_engine
+from workbench.speculation.judge.judging import judge, suspects
+from workbench.speculation.judge.measuring import State, measure
+from workbench.speculation.judge.replay_findings import NEAR
+from workbench.speculation.judge.texts import describe
+from workbench.speculation.judge.unmodelled import items as unmodelled
+from workbench.speculation.model.loading import FILLS
 from workbench.speculation.result import COURSE, Replay
-from workbench.speculation.round_columns import Asked, RoundColumns
-from workbench.speculation.setup import as_launched
-from workbench.speculation.static_checks import Hint, sufficient, unchecked
-from workbench.speculation.tally import Agreement, Tally
-from workbench.speculation.texts import describe
-from workbench.speculation.tops import tops_of
-from workbench.speculation.unmodelled import items as unmodelled
+from workbench.speculation.rounds.replayed import Replayed
+from workbench.speculation.rounds.round_columns import Asked, RoundColumns
+from workbench.speculation.rounds.setup import as_launched
+from workbench.speculation.rounds.tops import tops_of
 
 if TYPE_CHECKING:
-    from workbench.speculation.trial import Trial
+    from workbench.speculation.judge.trial import Trial
 
 _FILLED = 24  # requests that are replayed with every fill
 _PLACES = 64  # requests that are drafted at every place, where the trainer counted so
@@ -170,7 +170,7 @@ def _histograms(trial: Trial, facts: Facts | None) -> Tally | None:
 
 def _proof(trial: Trial, hints: Sequence[Hint], length: float) -> Proof:
     """Undo what is known to be wrong, and return what comes of it."""
-    from workbench.speculation.ablate import undone
+    from workbench.speculation.ablate.single_changes import undone
 
     whole = sufficient(hints)
     cause, lifts = undone(trial, hints)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import WorkbenchError, shown
-from workbench.speculation import reading, recorded
+from workbench.speculation.ablate.static_checks import Hint, check, sufficient, unchecked
 from workbench.speculation.arguments import (
     TRAINER,
     check_arguments,
@@ -24,24 +24,25 @@ from workbench.speculation.arguments import (
     read_expected,
 )
 from workbench.speculation.building import build
-from workbench.speculation.comparable import fitting
-from workbench.speculation.counts import HARDLY, Counts, contradicting
-from workbench.speculation.coverage import Proof, ReplayEvidence
-from workbench.speculation.expected import Expected
-from workbench.speculation.facts import Facts
-from workbench.speculation.judging import judge
-from workbench.speculation.observed import DraftLaunch
-from workbench.speculation.prompts import Words, prompts_of
+from workbench.speculation.evidence import reading
+from workbench.speculation.evidence.facts import Facts
+from workbench.speculation.evidence.observed import DraftLaunch
+from workbench.speculation.evidence.prompts import Words, prompts_of
+from workbench.speculation.judge.comparable import fitting
+from workbench.speculation.judge.counts import HARDLY, Counts, contradicting
+from workbench.speculation.judge.coverage import Proof, ReplayEvidence
+from workbench.speculation.judge.expected import Expected
+from workbench.speculation.judge.judging import judge
+from workbench.speculation.judge.trial import Trial, checkpoint_of, target_of
+from workbench.speculation.judge.unmodelled import items as unmodelled
+from workbench.speculation.model import recorded
 from workbench.speculation.result import Replay
-from workbench.speculation.sampled import Rule, Sampling, sample_freely
-from workbench.speculation.setup import as_launched, numerics_of
-from workbench.speculation.static_checks import Hint, check, sufficient, unchecked
-from workbench.speculation.trial import Trial, checkpoint_of, target_of
-from workbench.speculation.unmodelled import items as unmodelled
+from workbench.speculation.rounds.sampled import Rule, Sampling, sample_freely
+from workbench.speculation.rounds.setup import as_launched, numerics_of
 
 if TYPE_CHECKING:
     from workbench.checkpoint.open import Checkpoint
-    from workbench.speculation.features import Target
+    from workbench.speculation.model.features import Target
 
 _NEW_TOKENS = 64
 

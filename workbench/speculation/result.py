@@ -11,18 +11,18 @@ from workbench.core.finding import Finding
 from workbench.core.result import Result
 from workbench.core.saving import Saved, fields_of
 from workbench.core.verdict import Verdict
-from workbench.engines import metrics
-from workbench.engines.registry import parse
 from workbench.errors import WorkbenchError
-from workbench.speculation.counts import Counts
-from workbench.speculation.expected import Expected
-from workbench.speculation.records import Round
-from workbench.speculation.round_columns import RoundColumns, Rounds
+from workbench.facts import metrics
+from workbench.loaders.registry import parse
+from workbench.speculation.evidence.tally import Agreement, Logged, Tally
+from workbench.speculation.judge.counts import Counts
+from workbench.speculation.judge.expected import Expected
+from workbench.speculation.rounds.records import Round
+from workbench.speculation.rounds.round_columns import RoundColumns, Rounds
 from workbench.speculation.saved import SavedReplay, SavedRounds
-from workbench.speculation.tally import Agreement, Logged, Tally
 
 if TYPE_CHECKING:
-    from workbench.speculation.trial import Trial
+    from workbench.speculation.judge.trial import Trial
 
 __all__ = ["COURSE", "Agreement", "Replay"]
 
@@ -160,7 +160,7 @@ class Replay(Result):
         Parameters
         ----------
         options
-            As `workbench.speculation.ablate.ablate` takes them: ``pairs``, ``requests``, ``only``.
+            As `workbench.speculation.ablate.single_changes` takes them: ``pairs``, ``requests``, ``only``.
 
         Returns
         -------
@@ -178,7 +178,7 @@ class Replay(Result):
                 why="a saved result holds no models and no features, and counts alone have no rounds",
                 next_step="Call workbench.replay(target, draft, …) again, and .ablate() on what it returns.",
             )
-        from workbench.speculation.ablate import ablate
+        from workbench.speculation.ablate.single_changes import ablate
 
         return ablate(self.trial, replayed_ok=self.ok, **options)
 

@@ -9,11 +9,11 @@ import numpy as np
 from msgspec import Meta, Struct
 
 from workbench.core.saving import Saved
-from workbench.speculation.expected import Expected
-from workbench.speculation.ranges import Count, Number
-from workbench.speculation.replayed import Array, Replayed
-from workbench.speculation.round_columns import MOST_CELLS, Asked, RoundColumns, fit_together
-from workbench.speculation.tally import MOST_DRAFTS, Agreement, Logged
+from workbench.speculation.evidence.ranges import Count, Number
+from workbench.speculation.evidence.tally import MOST_DRAFTS, Agreement, Logged
+from workbench.speculation.judge.expected import Expected
+from workbench.speculation.rounds.replayed import Array, Replayed
+from workbench.speculation.rounds.round_columns import MOST_CELLS, Asked, RoundColumns, fit_together
 
 _MOST_NODES = 1 << 20  # of a tree; the widest and deepest that is run here has a quarter
 Histogram = Annotated[tuple[Count, ...], Meta(max_length=MOST_DRAFTS + 1)]

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from workbench.core.saving import strict
-from workbench.speculation.ablations import Ablations
-from workbench.speculation.lifts import Lift
+from workbench.speculation.ablate.ablations import Ablations
+from workbench.speculation.ablate.lifts import Lift
 from workbench.views.parts import Document, Findings, Group, Groups, Heading, Part, Prose, head
 from workbench.views.parts import document as lay_out
 

@@ -12,9 +12,9 @@ import msgspec
 from workbench.core.palette import ORDER
 from workbench.core.saving import strict
 from workbench.core.wording import plural
-from workbench.engines.outcome import KeyGroup, ParameterGroup
 from workbench.keys.records import KeyDiff, Rename
 from workbench.keys.verdict import basis_text
+from workbench.loaders.outcome import KeyGroup, ParameterGroup
 from workbench.views.parts import Document, Findings, Group, Groups, Heading, Part, head
 from workbench.views.parts import document as lay_out
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from workbench.core.saving import strict
 from workbench.evidence.launches import Launch
-from workbench.hang import wording
-from workbench.hang.launch_differences import Change, Differences
-from workbench.hang.ledger import LaunchLedger
+from workbench.hang.judge import wording
+from workbench.hang.ledger.differences import Change, Differences
+from workbench.hang.ledger.ledger import LaunchLedger
 from workbench.views.parts import Document, Findings, Group, Groups, Heading, Part, Prose, head
 from workbench.views.parts import document as lay_out
 

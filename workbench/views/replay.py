@@ -14,10 +14,10 @@ import numpy as np
 from workbench.core.saving import strict
 from workbench.core.wording import plural
 from workbench.errors import WorkbenchError, shorten
-from workbench.speculation import player
-from workbench.speculation.records import Round
 from workbench.speculation.result import Replay
-from workbench.speculation.round_columns import RoundColumns
+from workbench.speculation.rounds import player
+from workbench.speculation.rounds.records import Round
+from workbench.speculation.rounds.round_columns import RoundColumns
 from workbench.views.parts import (
     Bar,
     Branch,

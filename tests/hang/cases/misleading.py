@@ -1,0 +1,264 @@
+"""What was written at another time, or is alike by chance: none of it may change what the looks tell."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tests.hang.cases.build import IDLE_0, IDLE_N, LOAD, LOOP, SRT, R, scene, started, written
+from tests.hang.cases.case import Case
+from tests.hang.cases.traps import FORWARD, WAITS, replicas
+from workbench.hang.records import Process, Role, Scene
+
+RESULT = f"Event.synchronize process_batch_result@{SRT}managers/scheduler.py {LOOP}"
+BATCH = "TP0| Decode batch, #running-req: 3, #token: 91"
+RAISED = (
+    "900 TP1| Scheduler hit an exception: Traceback (most recent call last):",
+    '  File "/opt/sglang/srt/models/llama.py", line 200, in forward',
+    "AssertionError: head mismatch",
+)
+
+
+def alike(ranks: int, *batches: str, power: float = 600.0, cpu: float = 1.0) -> Scene:
+    """All ranks wait for their GPU at one place in both looks, 1000 s and 1030 s after the log began."""
+    return scene(
+        [R(RESULT, cpu=cpu) for _ in range(ranks)],
+        gpu=(76000.0, 97.0, power),
+        log=[*started(ranks, "ready"), *batches],
+    )
+
+
+def replicas_without_arguments() -> Scene:
+    return dataclasses.replace(replicas(IDLE_0, IDLE_0, FORWARD, WAITS), arguments={})
+
+
+def counted_by_stages() -> Scene:
+    """NCCL's counts of two stages of a pipeline: each communicator numbers its own ranks."""
+    stage = f"synchronize LlamaForCausalLM.forward Scheduler.run_batch {LOOP}"
+    other = (
+        f"synchronize LlamaDecoderLayer.forward LlamaForCausalLM.forward Scheduler.run_batch {LOOP}"
+    )
+    whole = scene(
+        [R(stage), R(stage), R(stage), R(other)],
+        arguments={"tp-size": "2", "pp-size": "2"},
+        log=started(4, "ready"),
+        gpu=(76000.0, 100.0, 130.0),
+    )
+    of_stages = [
+        {
+            "ranks": [
+                {"rank": rank, "pid": 1000 + 2 * stage + rank, "collective_counts": counts}
+                for rank, counts in enumerate(both)
+            ]
+        }
+        for stage, both in enumerate(
+            (
+                ({"AllReduce": 50, "Send": 9}, {"AllReduce": 50, "Send": 0}),
+                ({"AllReduce": 50, "Recv": 9}, {"AllReduce": 49, "Recv": 9}),
+            )
+        )
+    ]
+    return dataclasses.replace(whole, records={"ras": [{"communicators": of_stages}]})
+
+
+def killed_afterwards(told: str, code: int) -> Scene:
+    log = [*started(3, "decode"), f"1500 {told}"]
+    return scene([R(WAITS), R(FORWARD), R(WAITS)], log=log, exits={1: code})
+
+
+def beside(role: Role, state: str) -> Scene:
+    """An idle server of which another process than its ranks does not run (``""``: it is gone)."""
+    others: dict[Role, str] = {"parent": "S", "detokenizer": "S", role: state or "S"}
+    extra = [
+        Process(
+            900 + at, "node0", name, f"sglang::{name}", started=400.0, state=one, cpu_seconds=1.0
+        )
+        for at, (name, one) in enumerate(others.items())
+    ]
+    whole = scene([R(IDLE_0, cpu=0.8), R(IDLE_N, cpu=0.6)], log=started(2, "ready"), extra=extra)
+    if state:
+        return whole
+    last = whole.snapshots[1]
+    kept = tuple(p for p in last.processes if p.role != role)
+    return dataclasses.replace(
+        whole, snapshots=(whole.snapshots[0], dataclasses.replace(last, processes=kept))
+    )
+
+
+MISLEADING = (
+    Case(
+        "detokenizer-dead",
+        lambda: beside("detokenizer", "Z"),
+        "crashed",
+        "ready",
+        "the ranks are healthy, and nothing sends their answers",
+        rule="RH",
+    ),
+    Case(
+        "detokenizer-gone",
+        lambda: beside("detokenizer", ""),
+        "crashed",
+        "ready",
+        "in the first snapshot only",
+        rule="RH",
+    ),
+    Case(
+        "detokenizer-stopped",
+        lambda: beside("detokenizer", "T"),
+        "stopped",
+        "ready",
+        "the ranks are not stopped, and there is no answer",
+        rule="RH",
+        proposes="kill -CONT 901",
+    ),
+    Case(
+        "parent-stopped",
+        lambda: beside("parent", "T"),
+        "stopped",
+        "ready",
+        "the ranks wait for requests that the main process does not take",
+        rule="RH",
+        proposes="kill -CONT 900",
+    ),
+    Case(
+        "storage-gives-nothing",
+        lambda: scene(
+            [
+                R(f"get_tensor safetensors_weights_iterator {LOAD}", state="D", cpu=0.0)
+                for _ in range(4)
+            ],
+            log=started(4, "weights_begin"),
+        ),
+        "hung",
+        "weights",
+        "all read, and none gets a byte",
+        rule="R5",
+        proposes="--model-path",
+    ),
+    Case(
+        "second-node-without-arguments",
+        lambda: scene([R(WAITS) for _ in range(4)], numbers=range(4, 8), arguments={}),
+        "cannot_tell",
+        "graph_decode",
+        "ranks 4 to 7, and nothing tells how many nodes there are: the others are no dead ranks",
+        not_collected=(0, 1, 2, 3),
+        rule="R1",
+    ),
+    Case(
+        "traced",
+        lambda: scene([R(WAITS), R(FORWARD, state="t"), R(WAITS)], log=started(3, "decode")),
+        "hung",
+        "graph_decode",
+        "a tracer holds it: a signal to go on would not help",
+        odd=(1,),
+        rule="RT",
+        proposes="/proc/1001/status",
+    ),
+    Case(
+        "serving-alike-by-chance",
+        lambda: alike(4, f"1015 {BATCH}"),
+        "serving",
+        "ready",
+        "the same stacks twice, but a batch ended in between",
+        rule="R15",
+    ),
+    Case(
+        "load-or-hang",
+        lambda: alike(4),
+        "cannot_tell",
+        "ready",
+        "under load every snapshot is like this; nothing shows that batches do not end",
+        rule="RL",
+        proposes="snapshots=5",
+    ),
+    Case(
+        "device-hang-without-power",
+        lambda: alike(4, power=122.0),
+        "hung",
+        "ready",
+        "at 97 % and 122 W nothing is computed",
+        rule="R9",
+    ),
+    Case(
+        "stuck-in-a-batch-of-its-own",
+        lambda: scene(
+            [
+                R(IDLE_0, cpu=0.7),
+                R(f"hook@/home/me/hooks.py Scheduler.run_batch {LOOP}", cpu=0.3),
+                *(R(IDLE_N, cpu=0.7) for _ in range(2)),
+            ],
+            log=started(4, "ready"),
+        ),
+        "slow",
+        "ready",
+        "one rank at one place in a batch, the others in none: that does not serve",
+        rule="R2",
+    ),
+    Case(
+        "killed-after-the-snapshots",
+        lambda: killed_afterwards(
+            "Rank 1 scheduler died during initialization (exit code: -9).", -9
+        ),
+        "hung",
+        "graph_decode",
+        "it was killed later: in both snapshots it is alive",
+        odd=(1,),
+        rule="R6",
+    ),
+    Case(
+        "exception-and-alive",
+        lambda: scene([R(WAITS), R(FORWARD), R(WAITS)], log=[*started(3, "decode"), *RAISED]),
+        "hung",
+        "graph_decode",
+        "what a rank raised is read before a flag is changed",
+        odd=(1,),
+        proposes="read the exception in the log, line 23",
+    ),
+    Case(
+        "exception-and-gone",
+        lambda: scene([R(WAITS), R(absent=True), R(WAITS)], log=[*started(3, "decode"), *RAISED]),
+        "dead_rank",
+        "graph_decode",
+        "the log has the exception that ended it: the kernel has nothing to tell",
+        missing=(1,),
+        proposes="read the exception in the log, line 23",
+    ),
+    Case(
+        "exception-of-a-draft",
+        lambda: Scene(
+            "made by hand",
+            (),
+            (
+                written(
+                    [
+                        *started(2, "weights"),
+                        "800 TP1| Load weight begin. avail mem=60.1 GB",
+                        *RAISED,
+                    ]
+                ),
+            ),
+            version="0.5.14",
+            arguments={"tp-size": "2", "speculative-algorithm": "EAGLE3"},
+        ),
+        "crashed",
+        "weights",
+        "the log alone, and the phase of the rank furthest behind",
+        proposes="read the exception",
+    ),
+    Case(
+        "ras-of-stages",
+        counted_by_stages,
+        "hung",
+        "ready",
+        "rank 1 of the second stage is rank 3; sends differ by design",
+        odd=(3,),
+        rule="R9",
+    ),
+    Case(
+        "dp-without-arguments",
+        replicas_without_arguments,
+        "hung",
+        "graph_decode",
+        "two replicas of two, by their titles: four ranks, not two",
+        odd=(2,),
+    ),
+)

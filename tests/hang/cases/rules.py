@@ -1,0 +1,510 @@
+"""One case a rule of the table that no reported case covers, and its neighbours."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tests.hang.cases.build import (
+    BARRIER,
+    CAPTURE,
+    GRAPHS,
+    IDLE_N,
+    INIT,
+    LOAD,
+    LOOP,
+    SRT,
+    START,
+    R,
+    scene,
+    started,
+    thread,
+    written,
+)
+from tests.hang.cases.case import Case
+from workbench.hang.records import Dump, Scene, Snapshot
+
+WAITS = f"{BARRIER} {CAPTURE}"
+FORWARD = f"LlamaDecoderLayer.forward LlamaForCausalLM.forward {CAPTURE}"
+KERNEL = f"synchronize {CAPTURE}"
+BUILDS = f"_compile_one@{SRT}layers/deep_gemm_wrapper/compile_utils.py LlamaForCausalLM.forward {CAPTURE}"
+REGISTERS = (
+    "broadcast_object_list _exception_logger.<locals>.wrapper "
+    f"CustomAllreduce.register_graph_buffers {CAPTURE}"
+)
+ENDS = f"CUDAGraph.capture_end {CAPTURE}"
+LOADS_MODULE = f"cuModuleLoadDataEx::call LlamaForCausalLM.forward {CAPTURE}"
+DRAFT = f"EAGLEDraftCudaGraphRunner.capture_one_shape EAGLEDraftCudaGraphRunner.capture {GRAPHS}"
+PREFILL = f"PrefillCudaGraphRunner.capture_one_shape PrefillCudaGraphRunner.capture {GRAPHS}"
+OLD = (
+    "CudaGraphRunner.capture_one_batch_size CudaGraphRunner.capture CudaGraphRunner.__init__"
+    f" ModelRunner.init_device_graphs ModelRunner.initialize {INIT}"
+)
+ALLOCATES = (
+    f"use_symmetric_memory@{SRT}distributed/device_communicators/pynccl_allocator.py "
+    f"choose_tactic@{SRT}layers/moe/x.py BaseRunner._flashinfer_autotune BaseRunner._warmup "
+    f"{GRAPHS}"
+)
+HOOK = f"sleeps@/home/me/hooks.py LlamaForCausalLM.forward Scheduler.run_batch {LOOP}"
+RESULT = f"Event.synchronize process_batch_result@{SRT}managers/scheduler.py {LOOP}"
+JOINING = (
+    "_new_process_group_helper GroupCoordinator.__init__ initialize_model_parallel "
+    f"ModelRunner.init_torch_distributed ModelRunner.initialize {INIT}"
+)
+MINE = "work@/home/me/job.py <module>@/home/me/job.py"
+MEETS = "barrier _exception_logger.<locals>.wrapper meet@/home/me/job.py <module>@/home/me/job.py"
+GATHERS = (
+    "all_reduce _exception_logger.<locals>.wrapper other@/home/me/job.py <module>@/home/me/job.py"
+)
+
+
+def counted(ranks: list[R], counts: dict[int, int]) -> Scene:
+    report = {
+        "communicators": [
+            {
+                "ranks": [
+                    {"rank": r, "collective_counts": {"AllReduce": n}} for r, n in counts.items()
+                ]
+            }
+        ]
+    }
+    return dataclasses.replace(
+        scene(ranks, gpu=(76000.0, 100.0, 15.0), log=started(len(ranks), "decode")),
+        records={"ras": [report]},
+    )
+
+
+def post_mortem() -> Scene:
+    """After the abort: stacks that the interpreter printed, without ranks; the log of each rank."""
+    log = [
+        *started(4, "decode"),
+        "700 TP2| Heartbeat monitor timed out! Process will be terminated",
+        "1180 Fatal Python error: Aborted",
+    ]
+    dumps = tuple(
+        Dump(0, "faulthandler", (thread(stack),), START) for stack in (WAITS, WAITS, FORWARD, WAITS)
+    )
+    return Scene(
+        "made by hand",
+        (Snapshot(START, "node0", dumps=dumps),),
+        (written(log),),
+        version="0.5.14",
+        arguments={"tp-size": "4"},
+    )
+
+
+def log_only(upto: str, ranks: int = 2, *more: str) -> Scene:
+    return Scene(
+        "made by hand",
+        (),
+        (written([*started(ranks, upto), *more]),),
+        version="0.5.14",
+        arguments={"tp-size": str(ranks)},
+    )
+
+
+def one_behind() -> Scene:
+    log = started(4, "weights_begin") + [
+        f"400 TP{rank}| Load weight end. elapsed=300.1 s, type=X, avail mem=66.2 GB"
+        for rank in (0, 1, 3)
+    ]
+    return Scene("made by hand", (), (written(log),), version="0.5.14", arguments={"tp-size": "4"})
+
+
+BY_RULE = (
+    Case(
+        "R0-zombie",
+        lambda: scene([R(WAITS), R(state="Z"), R(WAITS), R(WAITS)], log=started(4, "decode")),
+        "dead_rank",
+        "graph_decode",
+        "a zombie is dead",
+        missing=(1,),
+        rule="R0",
+        proposes="dmesg",
+    ),
+    Case(
+        "R0-exit-code",
+        lambda: scene(
+            [R(WAITS), R(WAITS), R(exit_code=-11, state="Z"), R(WAITS)], log=started(4, "decode")
+        ),
+        "dead_rank",
+        "graph_decode",
+        "segmentation fault",
+        missing=(2,),
+        rule="R0",
+    ),
+    Case(
+        "R0-crashed",
+        lambda: dataclasses.replace(
+            log_only(
+                "decode",
+                2,
+                "80 Rank 1 scheduler died during initialization (exit code: -9). If exit "
+                "code is -9, it was killed",
+            ),
+            exits={1: -9},
+        ),
+        "crashed",
+        "graph_decode",
+        "the log reports a death, and all ranks have exited",
+        missing=(1,),
+        rule="R0",
+    ),
+    Case(
+        "R1-one-unseen",
+        lambda: scene(
+            [R(WAITS), R(WAITS), R(refusal="no permission", cpu=0.5), R(WAITS)],
+            log=started(4, "decode"),
+        ),
+        "cannot_tell",
+        "graph_decode",
+        "the rank that was not seen may be the one",
+        rule="R1",
+        proposes="SYS_PTRACE",
+    ),
+    Case(
+        "R1-one-snapshot",
+        lambda: scene(
+            [R(WAITS), R(WAITS), R(FORWARD), R(WAITS)], looks=1, log=started(4, "decode")
+        ),
+        "cannot_tell",
+        "graph_decode",
+        "hung needs two snapshots",
+        rule="R1",
+        proposes="attach",
+    ),
+    Case(
+        "R3-lock-and-barrier",
+        lambda: scene(
+            [
+                R(WAITS),
+                R(f"BaseFileLock.acquire LlamaForCausalLM.forward {CAPTURE}"),
+                R(WAITS),
+                R(WAITS),
+            ],
+            log=started(4, "decode"),
+        ),
+        "hung",
+        "graph_decode",
+        "one rank waits for a lock, the others for it",
+        odd=(1,),
+        rule="R3",
+    ),
+    Case(
+        "R3-holder-inside",
+        lambda: scene(
+            [
+                R(MINE, locks=("/tmp/build.lock",)),
+                *(R(f"BaseFileLock.acquire build@/home/me/job.py {MINE}") for _ in range(3)),
+            ],
+            gpu=None,
+        ),
+        "hung",
+        "unknown",
+        "the one that does not wait for the lock holds it",
+        odd=(0,),
+        rule="R3",
+    ),
+    Case(
+        "R3-holder-waits",
+        lambda: scene(
+            [
+                R(WAITS, locks=("/tmp/build.lock",)),
+                R(f"BaseFileLock.acquire LlamaForCausalLM.forward {CAPTURE}"),
+                R(WAITS),
+            ],
+            log=started(3, "decode"),
+        ),
+        "hung",
+        "graph_decode",
+        "the holder waits in the barrier: a deadlock of two, not of one alone",
+        rule="R3",
+    ),
+    Case(
+        "R4-one-late",
+        lambda: scene(
+            [R(JOINING), R(f"imports@/opt/x.py {INIT}"), R(JOINING), R(JOINING)],
+            gpu=(500.0, 0.0, 70.0),
+            log=[
+                "3 TP0| Init torch distributed begin.",
+                "3 TP2| Init torch distributed begin.",
+                "3 TP3| Init torch distributed begin.",
+            ],
+        ),
+        "hung",
+        "dist_init",
+        "one rank has not come to the handshake",
+        odd=(1,),
+        rule="R4",
+        proposes="NCCL_DEBUG",
+    ),
+    Case(
+        "R5-stuck-loader",
+        lambda: scene(
+            [
+                R(f"get_tensor safetensors_weights_iterator {LOAD}", state="D", cpu=0.0),
+                *(
+                    R(f"monitored_barrier ModelRunner.load_model ModelRunner.initialize {INIT}")
+                    for _ in range(3)
+                ),
+            ],
+            log=started(4, "weights_begin"),
+        ),
+        "hung",
+        "load_barrier",
+        "reading, and no byte comes",
+        odd=(0,),
+        rule="R5",
+        proposes="--model-path",
+    ),
+    Case(
+        "R6-forward",
+        lambda: scene(
+            [R(WAITS) if i != 6 else R(FORWARD) for i in range(8)], log=started(8, "decode")
+        ),
+        "hung",
+        "graph_decode",
+        "n-1 at the barrier of a shape",
+        odd=(6,),
+        wait="HOST_COLL",
+        rule="R6",
+        proposes="--cuda-graph-backend-decode=disabled",
+    ),
+    Case(
+        "R6-0.5.11",
+        lambda: scene(
+            [
+                R(f"{BARRIER} {OLD}") if i != 2 else R(f"LlamaForCausalLM.forward {OLD}")
+                for i in range(4)
+            ],
+            version="0.5.11",
+            log=started(4, "decode", "0.5.11"),
+        ),
+        "hung",
+        "graph_decode",
+        "the older spelling",
+        odd=(2,),
+        rule="R6",
+        proposes="--disable-cuda-graph",
+    ),
+    Case(
+        "R6-prefill",
+        lambda: scene(
+            [
+                R(f"{BARRIER} {PREFILL}"),
+                R(f"LlamaForCausalLM.forward {PREFILL}"),
+                R(f"{BARRIER} {PREFILL}"),
+            ],
+            log=started(3, "pool"),
+        ),
+        "hung",
+        "graph_prefill",
+        "the same with prefill graphs",
+        odd=(1,),
+        rule="R6",
+        proposes="--cuda-graph-backend-prefill=disabled",
+    ),
+    Case(
+        "R6-build",
+        lambda: scene([R(WAITS), R(BUILDS), R(WAITS), R(WAITS)], log=started(4, "decode")),
+        "hung",
+        "graph_decode",
+        "in a build, without a compiler and without CPU time",
+        odd=(1,),
+        rule="R6",
+        proposes="compile_deep_gemm",
+    ),
+    Case(
+        "R7-allocator",
+        lambda: scene(
+            [
+                R(ALLOCATES),
+                *(
+                    R(f"{BARRIER} BaseRunner._flashinfer_autotune BaseRunner._warmup {GRAPHS}")
+                    for _ in range(3)
+                ),
+            ],
+            log=started(4, "pool"),
+        ),
+        "hung",
+        "warmup",
+        "one rank allocates where the others tune",
+        odd=(0,),
+        rule="R7",
+        proposes="--disable-flashinfer-autotune",
+    ),
+    Case(
+        "R8-registration",
+        lambda: scene([R(REGISTERS) for _ in range(4)], log=started(4, "decode")),
+        "hung",
+        "graph_decode",
+        "all in the registration: an exception hides behind it",
+        rule="R8",
+        proposes="--disable-custom-all-reduce",
+    ),
+    Case(
+        "R9-all-on-device",
+        lambda: scene(
+            [R(KERNEL, cpu=1.0) for _ in range(4)],
+            gpu=(76000.0, 100.0, 15.0),
+            log=started(4, "decode"),
+        ),
+        "hung",
+        "graph_decode",
+        "a kernel spins on every GPU: the stacks show none of them behind",
+        wait="CUDA_SYNC",
+        rule="R9",
+        proposes="--disable-custom-all-reduce",
+    ),
+    Case(
+        "R9-ras",
+        lambda: counted(
+            [R(KERNEL, cpu=1.0), R(f"ncclAllReduce {CAPTURE}", cpu=1.0), R(KERNEL, cpu=1.0)],
+            {0: 41, 1: 40, 2: 41},
+        ),
+        "hung",
+        "graph_decode",
+        "NCCL's counts tell who did not launch",
+        odd=(1,),
+        rule="R9",
+    ),
+    Case(
+        "R9-ras-all-alike",
+        lambda: counted([R(KERNEL, cpu=1.0) for _ in range(3)], {0: 41, 1: 40, 2: 41}),
+        "hung",
+        "graph_decode",
+        "all in one frame: the counts are reported, and none is named",
+        rule="R9",
+    ),
+    Case(
+        "R10-one-kernel",
+        lambda: scene(
+            [R(WAITS), R(WAITS), R(KERNEL, cpu=1.0, gpu=(76000.0, 100.0, 300.0)), R(WAITS)],
+            log=started(4, "decode"),
+        ),
+        "hung",
+        "graph_decode",
+        "one GPU busy, the others wait",
+        odd=(2,),
+        rule="R10",
+        proposes="CUDA_VISIBLE_DEVICES=0,1,3,2",
+    ),
+    Case(
+        "R11-driver",
+        lambda: scene([R(WAITS), R(ENDS), R(WAITS), R(WAITS)], log=started(4, "decode")),
+        "hung",
+        "graph_decode",
+        "one rank in the driver",
+        odd=(1,),
+        rule="R11",
+        proposes="CUDA_MODULE_LOADING=EAGER",
+    ),
+    Case(
+        "R11-all-in-driver",
+        lambda: scene([R(ENDS) for _ in range(4)], log=started(4, "decode")),
+        "hung",
+        "graph_decode",
+        "all in the driver: none is named",
+        rule="R11",
+        proposes="CUDA_MODULE_LOADING=EAGER",
+    ),
+    Case(
+        "R12-faulthandler",
+        post_mortem,
+        "crashed",
+        "graph_decode",
+        "stacks without ranks tell the phase, and no culprit",
+        rule="R12",
+        proposes="--soft-watchdog-timeout",
+    ),
+    Case(
+        "R13-hook",
+        lambda: scene(
+            [R(RESULT, cpu=1.0, gpu=(76000.0, 100.0, 200.0)), R(HOOK, gpu=(76000.0, 0.0, 110.0))],
+            log=started(2, "ready"),
+        ),
+        "hung",
+        "ready",
+        "rank 1 sleeps in a forward hook; rank 0 has launched and waits",
+        odd=(1,),
+        rule="R13",
+        proposes="--disable-overlap-schedule",
+    ),
+    Case(
+        "R13-stuck-in-batch",
+        lambda: scene(
+            [R(HOOK, cpu=0.0), *(R(IDLE_N, cpu=0.0) for _ in range(3))], log=started(4, "ready")
+        ),
+        "hung",
+        "ready",
+        "three wait for the next requests, which rank 0 never sends",
+        odd=(0,),
+        rule="R13",
+    ),
+    Case(
+        "R14-draft",
+        lambda: scene(
+            [
+                R(f"{BARRIER} {DRAFT}"),
+                R(f"LlamaForCausalLM.forward {DRAFT}"),
+                R(f"{BARRIER} {DRAFT}"),
+            ],
+            log=started(3, "captured"),
+            arguments={"tp-size": "3", "speculative-algorithm": "EAGLE3"},
+        ),
+        "hung",
+        "graph_draft",
+        "the draft's capture",
+        odd=(1,),
+        rule="R14",
+        proposes="without --speculative-algorithm",
+    ),
+    Case(
+        "R1-log-only",
+        lambda: log_only("decode"),
+        "cannot_tell",
+        "graph_decode",
+        "a log that ends amid the capture",
+        rule="R1",
+        proposes="--soft-watchdog-timeout",
+    ),
+    Case(
+        "R1-one-behind",
+        one_behind,
+        "cannot_tell",
+        "weights",
+        "rank 2 never reported the end of loading: the phase is that of the last",
+        rule="R1",
+    ),
+    Case(
+        "R17-plain-job",
+        lambda: scene([R(MEETS), R(MEETS), R(MINE), R(MEETS)], gpu=None, log=()),
+        "hung",
+        "unknown",
+        "a job that is not SGLang: one rank does not come to the barrier",
+        odd=(2,),
+        rule="R17",
+        proposes="TORCH_DISTRIBUTED_DEBUG",
+    ),
+    Case(
+        "R17-skipped",
+        lambda: scene([R(MEETS), R(MEETS), R(GATHERS), R(MEETS)], gpu=None),
+        "hung",
+        "unknown",
+        "one rank is in another collective",
+        odd=(2,),
+        rule="R17",
+    ),
+    Case(
+        "R18-single",
+        lambda: scene(
+            [R(f"Scheduler.__init__ {'run_scheduler_process'}", cpu=0.0)],
+            gpu=None,
+            log=started(1, "pool"),
+            arguments={"tp-size": "1"},
+        ),
+        "hung",
+        "init_done",
+        "one rank sleeps in its constructor, after the pools",
+        rule="R18",
+    ),
+)

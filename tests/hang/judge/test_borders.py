@@ -1,0 +1,655 @@
+"""Both sides of each border of the rules of hangs: scenes that differ in one thing, and what that changes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from tests.hang.cases import CASES
+from tests.hang.cases.build import CAPTURE, IDLE_0, IDLE_N, SRT, R, scene, started, thread, written
+from tests.hang.cases.design import MEASURING, POOL
+from tests.hang.cases.healthy import BATCHING, GATED, SAMPLING
+from tests.hang.cases.rules import (
+    BUILDS,
+    GATHERS,
+    JOINING,
+    KERNEL,
+    MEETS,
+    MINE,
+    WAITS,
+    counted,
+    log_only,
+)
+from workbench.hang.judge import phases, waits
+from workbench.hang.judge.diagnose import diagnose
+from workbench.hang.judge.rank_group import RankGroup
+from workbench.hang.records import Frame, Process, Scene
+
+FORWARD = f"LlamaForCausalLM.forward {CAPTURE}"
+LOCKED = f"BaseFileLock.acquire {FORWARD}"
+REDUCES = f"all_reduce GroupCoordinator.all_reduce {CAPTURE}"
+QUEUED = f"Queue.get {CAPTURE}"
+JOINING_BARRIER = (
+    "barrier _exception_logger.<locals>.wrapper GroupCoordinator.__init__ initialize_model_parallel "
+    + JOINING.split("initialize_model_parallel ")[1]
+)
+ONE_BEHIND = [R(WAITS), R(WAITS), R(FORWARD), R(WAITS)]
+IDLE = [R(IDLE_0, cpu=0.8), *[R(IDLE_N, cpu=0.6)] * 3]
+BATCH = (
+    "TP0| Decode batch. #running-req: 1, #token: 100, token usage: 0.01, cuda graph: True, "
+    "gen throughput (token/s): 100.0, #queue-req: 0"
+)
+EXCEPTION = "TP1| Scheduler hit an exception: Traceback (most recent call last):"
+BUILDS_EARLY = f"_compile_one@{SRT}layers/deep_gemm_wrapper/compile_utils.py {POOL}"
+JOINS = f"ncclCommInitRank {MINE}"
+GATE = [
+    "0 server_args=ServerArgs(model_path='target')",
+    "5 TP0| Gated launch waiting for activation. rank=0",
+    "5 TP1| Gated launch waiting for activation. rank=1",
+]
+OPENED = [f"9 TP{rank}| Gated launch activated. elapsed=4.00 s" for rank in (0, 1)]
+PARENT = Process(900, "node0", "parent", "sglang", state="S", started=400.0)
+
+
+def capturing(ranks: Sequence[R], **more: Any) -> Scene:
+    return scene(ranks, **{"log": started(len(ranks), "decode"), **more})
+
+
+def ready(ranks: Sequence[R], **more: Any) -> Scene:
+    return scene(ranks, **{"log": started(len(ranks), "ready"), **more})
+
+
+def logged(given: Scene, lines: Sequence[str], ahead: float | None) -> Scene:
+    """Give a scene its log, and the log's zone where that is known."""
+    return dataclasses.replace(given, logs=(dataclasses.replace(written(lines), ahead=ahead),))
+
+
+def idle_after(line: str, ahead: float | None = 0.0) -> Scene:
+    return logged(scene(IDLE), [*started(4, "ready"), line], ahead)
+
+
+def loaded(
+    cpu: float = 0.9,
+    gpu: tuple[float, float, float] | None = (76000.0, 95.0, 300.0),
+    size: float = 143771.0,
+    lines: Sequence[str] = (),
+    ahead: float | None = 0.0,
+    stack: str = BATCHING,
+) -> Scene:
+    """Return a server under load: all ranks wait for their GPUs in both looks."""
+    given = logged(scene([R(stack, cpu=cpu)] * 4, gpu=gpu), [*started(4, "ready"), *lines], ahead)
+    shots = [
+        dataclasses.replace(
+            shot, gpus=tuple(dataclasses.replace(one, memory_total_mib=size) for one in shot.gpus)
+        )
+        for shot in given.snapshots
+    ]
+    return dataclasses.replace(given, snapshots=tuple(shots))
+
+
+def helper(state: str, role: str = "detokenizer") -> tuple[Process, ...]:
+    one = Process(901, "node0", role, f"sglang::{role}", state=state, parent=900, started=500.0)  # type: ignore[arg-type]
+    return (PARENT, one)
+
+
+def check(build: Callable[[], Scene], wanted: Mapping[str, Any]) -> None:
+    got = diagnose(build())
+    found = {name: getattr(got, name) for name in wanted if name != "finding"}
+    assert found == {name: value for name, value in wanted.items() if name != "finding"}
+    first = got.findings[0]
+    # The doubts of the verdict and of its finding are the same.
+    assert first.confidence == got.confidence
+
+
+# How sure a verdict is: each weakness takes one step, and what is no weakness takes none.
+SURE: dict[str, tuple[Callable[[], Scene], str, str]] = {
+    "looks 5 s apart": (lambda: capturing(ONE_BEHIND, apart=5.0), "hung", "likely"),
+    "looks 4.9 s apart": (lambda: capturing(ONE_BEHIND, apart=4.9), "hung", "possible"),
+    "looks 0.9 s apart are one": (
+        lambda: capturing(ONE_BEHIND, apart=0.9), "cannot_tell", "unknown"),
+    "looks 1 s apart are two": (lambda: capturing(ONE_BEHIND, apart=1.0), "hung", "possible"),
+    "the size is guessed": (lambda: capturing(ONE_BEHIND, arguments={}), "hung", "possible"),
+    "the size of one is guessed": (lambda: capturing([R(FORWARD)], arguments={}), "hung", "likely"),
+    "the phase is known by stacks alone": (lambda: scene(ONE_BEHIND), "hung", "likely"),
+    "the phase is not known": (lambda: scene([R(MEETS), R(MINE), R(MEETS)]), "hung", "possible"),
+    "stacks are missing": (
+        lambda: scene([R(refusal="ptrace")] * 4, log=started(4, "weights")), "hung", "possible"),
+    "one of two is on its GPU": (
+        lambda: capturing([R(WAITS), R(KERNEL)], gpu=(76000, 100, 300)), "hung", "possible"),
+    "one of two computes": (lambda: capturing([R(WAITS), R(FORWARD)]), "hung", "likely"),
+    "one of three is on its GPU": (
+        lambda: capturing([R(WAITS), R(KERNEL), R(WAITS)], gpu=(76000, 100, 300)), "hung", "likely"),
+    "both are on their GPUs": (lambda: capturing([R(KERNEL)] * 2), "hung", "likely"),
+    "stopped by a signal": (
+        lambda: capturing([R(WAITS, state="T"), R(WAITS), R(WAITS)]), "hung", "certain"),
+    "held by a tracer": (
+        lambda: capturing([R(WAITS, state="t"), R(WAITS), R(WAITS)]), "hung", "likely"),
+    "stopped, and nobody waits": (
+        lambda: capturing([R(FORWARD, state="T"), R(FORWARD), R(WAITS)]), "stopped", "certain"),
+    "traced, and nobody waits": (
+        lambda: capturing([R(FORWARD, state="t"), R(FORWARD), R(WAITS)]), "stopped", "likely"),
+    "idle, and the log says ready": (lambda: ready(IDLE), "idle", "certain"),
+    "idle, and the port answers": (lambda: scene(IDLE, port_open=True), "idle", "certain"),
+    "idle, and nothing says ready": (lambda: scene(IDLE), "idle", "likely"),
+    "idle behind a closed port": (lambda: ready(IDLE, port_open=False), "idle", "likely"),
+    "idle behind a closed port, and nothing says ready": (
+        lambda: scene(IDLE, port_open=False), "idle", "possible"),
+    "idle with looks 4.9 s apart": (lambda: ready(IDLE, apart=4.9), "idle", "likely"),
+    "idle with looks 5 s apart": (lambda: ready(IDLE, apart=5.0), "idle", "certain"),
+    "idle, and the size is guessed": (lambda: ready(IDLE, arguments={}), "idle", "likely"),
+    "idle alone, and the size is guessed": (
+        lambda: ready([R(IDLE_0, cpu=0.5)], arguments={}), "idle", "certain"),
+    "idle beside a detokenizer": (lambda: ready(IDLE, extra=helper("S")), "idle", "certain"),
+    "idle without a detokenizer": (lambda: ready(IDLE, extra=(PARENT,)), "idle", "likely"),
+    # The looks end at 1030 s of the log's clock, which is cut to seconds.
+    "idle after an exception": (lambda: idle_after(f"900 {EXCEPTION}"), "idle", "likely"),
+    "idle, and an exception with the last look": (
+        lambda: idle_after(f"1031 {EXCEPTION}"), "idle", "likely"),
+    "idle, and an exception after the last look": (
+        lambda: idle_after(f"1032 {EXCEPTION}"), "idle", "certain"),
+    "idle, and an exception of a clock that is not known": (
+        lambda: idle_after(f"900 {EXCEPTION}", None), "idle", "certain"),
+    "serving, and the stacks move": (
+        lambda: ready([R(BATCHING, then=SAMPLING, cpu=0.9)] * 4), "serving", "certain"),
+    "serving, and one stack moves": (
+        lambda: ready([R(BATCHING, then=SAMPLING, cpu=0.9), *[R(SAMPLING, cpu=0.9)] * 3]),
+        "serving", "certain"),
+    "serving, and CPU time alone moves": (
+        lambda: ready([R(SAMPLING, cpu=0.9)] * 4), "serving", "likely"),
+    "serving, and the log has batches": (
+        lambda: loaded(lines=[f"1010 {BATCH}"]), "serving", "certain"),
+    "serving, and nothing says ready": (
+        lambda: scene([R(BATCHING, then=SAMPLING, cpu=0.9)] * 4), "serving", "likely"),
+    "slow, and a compiler runs": (
+        lambda: capturing([R(WAITS), R(FORWARD, compilers=("nvcc",)), R(WAITS)]), "slow", "likely"),
+    "slow, all seen and no compiler": (
+        lambda: capturing([R(WAITS), R(FORWARD, then=QUEUED), R(WAITS)]), "slow", "likely"),
+    "slow, one unseen, and a compiler runs": (
+        lambda: capturing([R(WAITS), R(refusal="ptrace", compilers=("nvcc",)), R(WAITS)]),
+        "slow", "likely"),
+    "slow, one unseen, and no compiler": (
+        lambda: capturing([R(refusal="ptrace"), R(FORWARD, then=QUEUED), R(WAITS)]),
+        "slow", "possible"),
+    "a rank is a zombie": (
+        lambda: capturing([R(WAITS), R(FORWARD, state="Z"), R(WAITS)]), "dead_rank", "certain"),
+    "a rank is absent": (
+        lambda: capturing([R(WAITS), R(absent=True), R(WAITS)]), "dead_rank", "likely"),
+    "a rank is a zombie, and the size is guessed": (
+        lambda: capturing([R(WAITS), R(FORWARD, state="Z"), R(WAITS)], arguments={}),
+        "dead_rank", "likely"),
+    "the log tells an abort and no exit code": (
+        lambda: log_only("decode", 2, "700 TP1| Heartbeat monitor timed out! Process will be terminated"),
+        "crashed", "likely"),
+    "a process of the server has ended": (lambda: ready(IDLE, extra=helper("Z")), "crashed", "certain"),
+    "all that is known is the log": (lambda: log_only("decode"), "cannot_tell", "unknown"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SURE)
+def test_how_sure_a_verdict_is(name: str) -> None:
+    build, state, confidence = SURE[name]
+    check(build, {"state": state, "confidence": confidence})
+
+
+# State, rule and whom they name.
+JUDGED: dict[str, tuple[Callable[[], Scene], str, str, tuple[int, ...]]] = {
+    # Under load two looks alike are no hang, but where something rests.
+    "load, and all is busy": (loaded, "cannot_tell", "RL", ()),
+    "load, and the CPU rests": (lambda: loaded(cpu=0.1), "hung", "R9", ()),
+    "load, and the CPU hardly rests": (lambda: loaded(cpu=0.11), "cannot_tell", "RL", ()),
+    "load, and the GPUs are unused": (
+        lambda: loaded(gpu=(76000, 19.9, 300)), "hung", "R9", ()),
+    "load, and the GPUs are used a little": (
+        lambda: loaded(gpu=(76000, 20, 300)), "cannot_tell", "RL", ()),
+    "load, and big GPUs spin": (lambda: loaded(gpu=(76000, 95, 199.9)), "hung", "R9", ()),
+    "load, and big GPUs draw power": (
+        lambda: loaded(gpu=(76000, 95, 200)), "cannot_tell", "RL", ()),
+    "load, and small GPUs draw little": (
+        lambda: loaded(gpu=(50000, 95, 150), size=60000.0), "cannot_tell", "RL", ()),
+    "load, and the GPUs are just big": (
+        lambda: loaded(gpu=(50000, 95, 150), size=60001.0), "hung", "R9", ()),
+    "load without readings": (lambda: loaded(gpu=None), "cannot_tell", "RL", ()),
+    "load, and the log is silent for 61 s": (
+        lambda: loaded(lines=[f"969 {BATCH}"]), "hung", "R9", ()),
+    "load, and the log is silent for 60 s": (
+        lambda: loaded(lines=[f"970 {BATCH}"]), "cannot_tell", "RL", ()),
+    "load, and a log of another zone is silent": (
+        lambda: loaded(lines=[f"900 {BATCH}"], ahead=None), "cannot_tell", "RL", ()),
+    "load, and a batch with the first look": (
+        lambda: loaded(lines=[f"1001 {BATCH}"]), "cannot_tell", "RL", ()),
+    "load, and a batch after the first look": (
+        lambda: loaded(lines=[f"1002 {BATCH}"]), "serving", "R15", ()),
+    "load, and a batch after the last look": (
+        lambda: loaded(lines=[f"1032 {BATCH}"]), "serving", "R15", ()),
+    "load, and a batch of a clock that is not known, between the looks": (
+        lambda: loaded(lines=[f"1031 {BATCH}"], ahead=None), "serving", "R15", ()),
+    "load, and a batch of a clock that is not known, after the looks": (
+        lambda: loaded(lines=[f"1032 {BATCH}"], ahead=None), "cannot_tell", "RL", ()),
+    "the same outside of a batch": (
+        lambda: capturing([R(KERNEL, cpu=0.9)] * 4, gpu=(76000, 95, 300)), "hung", "R9", ()),
+    "some stay in a batch": (
+        lambda: ready([R(BATCHING, cpu=0.9)] * 2 + [R(IDLE_N, cpu=0.9)] * 2), "hung", "R13", ()),
+    "all compute at one place and use no CPU": (
+        lambda: ready([R(SAMPLING, cpu=0.05)] * 4), "hung", "R13", ()),
+    # Idle is what turns.
+    "idle, and all turn": (lambda: ready([R(IDLE_N, cpu=0.06)] * 4), "idle", "R15", ()),
+    "idle, and nobody turns": (lambda: ready([R(IDLE_N, cpu=0.05)] * 4), "cannot_tell", "R16", ()),
+    "idle, and one does not turn": (
+        lambda: ready([*[R(IDLE_N, cpu=0.06)] * 3, R(IDLE_N, cpu=0.0)]), "cannot_tell", "R16", ()),
+    "idle, by the stacks": (
+        lambda: ready([R(IDLE_0, then=IDLE_N, cpu=0.0)] * 2), "idle", "R15", ()),
+    "idle, and one was seen once": (
+        lambda: ready([R(IDLE_N, cpu=0.6), R(IDLE_N, cpu=0.6)], looks=1), "cannot_tell", "R1", ()),
+    # Who is behind.
+    "two of five compute": (
+        lambda: capturing([R(FORWARD)] * 2 + [R(WAITS)] * 3), "hung", "R6", (0, 1)),
+    "two of four compute": (
+        lambda: capturing([R(FORWARD)] * 2 + [R(WAITS)] * 2), "hung", "R6", (0, 1)),
+    "three of five compute": (lambda: capturing([R(FORWARD)] * 3 + [R(WAITS)] * 2), "hung", "R6", ()),
+    "one of them waits for another thread": (
+        lambda: capturing([R(FORWARD), R(QUEUED), R(WAITS), R(WAITS)]), "hung", "R6", ()),
+    "one holds what three want": (
+        lambda: capturing([R(LOCKED)] * 3 + [R(FORWARD)]), "hung", "R3", (3,)),
+    "one holds what one wants": (lambda: capturing([R(LOCKED), R(FORWARD)]), "hung", "R3", ()),
+    "two could hold what two want": (
+        lambda: capturing([R(LOCKED)] * 2 + [R(FORWARD)] * 2), "hung", "R3", ()),
+    "the one that could hold it waits for another thread": (
+        lambda: capturing([R(LOCKED)] * 3 + [R(QUEUED)]), "hung", "R3", ()),
+    "three want, one is free, and one waits for them": (
+        lambda: capturing([R(LOCKED)] * 2 + [R(FORWARD), R(WAITS), R(WAITS), R(WAITS)]),
+        "hung", "R3", (0, 1, 2)),
+    "one wants a lock, the others wait": (
+        lambda: capturing([R(LOCKED), R(WAITS), R(WAITS)]), "hung", "R3", (0,)),
+    "one wants a lock that a waiting rank holds": (
+        lambda: capturing([R(LOCKED), R(WAITS, locks=("/c/a.lock",)), R(WAITS)]), "hung", "R3", ()),
+    "one wants a lock that it holds itself": (
+        lambda: capturing([R(LOCKED, locks=("/c/a.lock",)), R(WAITS), R(WAITS)]), "hung", "R3", (0,)),
+    "one computes while a waiting rank holds a lock": (
+        lambda: capturing([R(FORWARD), R(WAITS, locks=("/c/a.lock",)), R(WAITS)]), "hung", "R6", (0,)),
+    "a lock whose caller is not seen": (
+        lambda: capturing([R("BaseFileLock.acquire"), R(WAITS), R(WAITS)]), "hung", "R3", (0,)),
+    "all want the lock": (lambda: capturing([R(LOCKED)] * 3), "hung", "R3", ()),
+    "one of three is in another collective": (
+        lambda: capturing([R(REDUCES), R(WAITS), R(WAITS)]), "hung", "R6", (0,)),
+    "one of two is in another collective": (
+        lambda: capturing([R(REDUCES), R(WAITS)]), "hung", "R6", ()),
+    "two of four are in another collective": (
+        lambda: capturing([R(REDUCES)] * 2 + [R(WAITS)] * 2), "hung", "R6", ()),
+    "one of three is on its GPU": (
+        lambda: capturing([R(KERNEL), R(WAITS), R(WAITS)]), "hung", "R6", (0,)),
+    "one of two is on its GPU": (lambda: capturing([R(KERNEL), R(WAITS)]), "hung", "R6", (0,)),
+    "two of four are on their GPUs": (
+        lambda: capturing([R(KERNEL)] * 2 + [R(WAITS)] * 2), "hung", "R6", ()),
+    "two of five are on their GPUs": (
+        lambda: capturing([R(KERNEL)] * 2 + [R(WAITS)] * 3), "hung", "R6", ()),
+    "three of four are on their GPUs": (
+        lambda: capturing([R(KERNEL)] * 3 + [R(WAITS)]), "hung", "R6", ()),
+    "all on their GPUs, one launched less": (
+        lambda: counted([R(KERNEL), R(f"synchronize {FORWARD}"), R(KERNEL)], {0: 5, 1: 4, 2: 5}),
+        "hung", "R9", (1,)),
+    "all on their GPUs, two of four launched less": (
+        lambda: counted(
+            [R(KERNEL), R(f"synchronize {FORWARD}")] * 2, {0: 4, 1: 5, 2: 4, 3: 5}),
+        "hung", "R9", ()),
+    "all on their GPUs, one of two launched less": (
+        lambda: counted([R(KERNEL), R(f"synchronize {FORWARD}")], {0: 5, 1: 4}), "hung", "R9", (1,)),
+    "all on their GPUs, two of five launched less": (
+        lambda: counted(
+            [R(KERNEL), R(f"synchronize {FORWARD}"), R(KERNEL), R(KERNEL), R(KERNEL)],
+            {0: 4, 1: 4, 2: 5, 3: 5, 4: 5}),
+        "hung", "R9", (0, 1)),
+    "one was not seen": (
+        lambda: capturing([R(WAITS), R(WAITS), R(FORWARD), R(refusal="ptrace")]), "hung", "R1", ()),
+    "one look": (lambda: capturing(ONE_BEHIND, looks=1), "cannot_tell", "R1", ()),
+    "one builds a kernel in a capture": (
+        lambda: capturing([R(BUILDS), R(WAITS), R(WAITS)]), "hung", "R6", (0,)),
+    "one builds a kernel before any capture": (
+        lambda: scene([R(BUILDS_EARLY), R(MEASURING), R(MEASURING)], version="0.5.9"),
+        "hung", "R19", (0,)),
+    # A GPU that is busy.
+    "the one on its GPU is busy": (
+        lambda: capturing([R(WAITS), R(KERNEL, gpu=(76000, 90, 300)), R(WAITS)]), "hung", "R10", (1,)),
+    "the one on its GPU is not quite busy": (
+        lambda: capturing([R(WAITS), R(KERNEL, gpu=(76000, 89.9, 300)), R(WAITS)]), "hung", "R6", (1,)),
+    "a busy GPU of one that computes": (
+        lambda: capturing([R(WAITS), R(FORWARD, gpu=(76000, 99, 300)), R(WAITS)]), "hung", "R6", (1,)),
+    "two on busy GPUs": (
+        lambda: capturing([R(WAITS)] * 3 + [R(KERNEL)] * 2, gpu=(76000, 99, 300)), "hung", "R6", ()),
+    # Process groups come up before weights are there.
+    "joining with empty GPUs, one at a barrier": (
+        lambda: scene([R(JOINING), R(JOINING), R(JOINING_BARRIER)], gpu=(4095.0, 0, 100)),
+        "hung", "R4", ()),
+    "joining with weights, one at a barrier": (
+        lambda: scene([R(JOINING), R(JOINING), R(JOINING_BARRIER)], gpu=(4096.0, 0, 100)),
+        "hung", "R4", (2,)),
+    "joining, and one computes": (
+        lambda: scene([R(JOINING), R(JOINING), R(FORWARD)], gpu=(100.0, 0, 100)), "hung", "R4", (2,)),
+    "joining outside of any phase that is known": (
+        lambda: scene([R(JOINS), R(JOINS), R(MEETS)], gpu=(100.0, 0, 100)), "hung", "R4", ()),
+    "the same with weights": (
+        lambda: scene([R(JOINS), R(JOINS), R(MEETS)], gpu=(4096.0, 0, 100)), "hung", "R17", (2,)),
+    # Stopped.
+    "one is stopped, all wait for it": (
+        lambda: capturing([R(FORWARD, state="T"), R(WAITS), R(WAITS)]), "hung", "RT", (0,)),
+    "one is stopped, and one computes": (
+        lambda: capturing([R(FORWARD, state="T"), R(FORWARD), R(WAITS)]), "stopped", "RT", (0,)),
+    "one is stopped, and the others are idle": (
+        lambda: ready([R(IDLE_0, state="T"), R(IDLE_N), R(IDLE_N)]), "stopped", "RT", (0,)),
+    "one is stopped, seen once": (
+        lambda: capturing([R(FORWARD, state="T"), R(WAITS), R(WAITS)], looks=1), "stopped", "RT", (0,)),
+    "one is stopped, and one is not seen": (
+        lambda: capturing([R(FORWARD, state="T"), R(WAITS), R(refusal="ptrace")]),
+        "stopped", "RT", (0,)),
+    "all are stopped": (lambda: capturing([R(WAITS, state="T")] * 3), "stopped", "RT", ()),
+    "the only one is stopped": (lambda: capturing([R(FORWARD, state="T")]), "stopped", "RT", (0,)),
+    "a detokenizer is stopped": (lambda: ready(IDLE, extra=helper("T")), "stopped", "RH", ()),
+    "a detokenizer is stopped amid the start-up": (
+        lambda: capturing(ONE_BEHIND, extra=helper("T")), "hung", "R6", (2,)),
+    "a detokenizer has ended": (lambda: ready(IDLE, extra=helper("Z")), "crashed", "RH", ()),
+    "a detokenizer sleeps": (lambda: ready(IDLE, extra=helper("S")), "idle", "R15", ()),
+    "a gated launch waits": (lambda: scene([R(GATED)] * 2), "slow", "RG", ()),
+    "a gated launch waits, by its log alone": (
+        lambda: scene([R(refusal="ptrace")] * 2, log=GATE), "slow", "RG", ()),
+    "a gated launch was activated": (
+        lambda: scene([R(refusal="ptrace")] * 2, log=[*GATE, *OPENED]), "hung", "R1", ()),
+    "a gated launch has come to its capture": (
+        lambda: capturing([R(WAITS), R(FORWARD), R(WAITS)], log=[*started(3, "decode"), *GATE]),
+        "hung", "R6", (1,)),
+    "a gated launch has lost a rank": (
+        lambda: scene([R(refusal="ptrace"), R(state="Z")], log=GATE), "dead_rank", "R0", ()),
+    # Without stacks only a start-up in which all sleep is a hang.
+    "all sleep amid the start-up, unseen": (
+        lambda: scene([R(refusal="ptrace")] * 4, log=started(4, "weights")), "hung", "R1", ()),
+    "all sleep when ready, unseen": (
+        lambda: ready([R(refusal="ptrace")] * 4), "cannot_tell", "R1", ()),
+    "all sleep, unseen, in no phase that is known": (
+        lambda: scene([R(refusal="ptrace")] * 4), "cannot_tell", "R1", ()),
+    "one works amid the start-up, unseen": (
+        lambda: scene(
+            [*[R(refusal="ptrace")] * 3, R(refusal="ptrace", cpu=0.9)], log=started(4, "weights")),
+        "cannot_tell", "R1", ()),
+    # No phase of SGLang's.
+    "one in no collective of a job": (
+        lambda: scene([R(MEETS), R(MINE), R(MEETS)]), "hung", "R17", (1,)),
+    "one in another collective of a job": (
+        lambda: scene([R(MEETS), R(GATHERS), R(MEETS)]), "hung", "R17", (1,)),
+    "a single process of a job in a collective": (lambda: scene([R(MEETS)]), "hung", "R18", ()),
+    "no collective in a job": (lambda: scene([R(MINE)] * 2), "hung", "R18", ()),
+    # A log alone.
+    "a log that ends in a capture": (lambda: log_only("decode"), "cannot_tell", "R1", ()),
+    "a log that ends with SIGTERM": (
+        lambda: log_only("decode", 2, "700 SIGTERM received. Shutting down"), "cannot_tell", "RE", ()),
+    "a log that ends with an abort": (
+        lambda: log_only("decode", 2, "700 TP1| Heartbeat monitor timed out! Process will be terminated"),
+        "crashed", "R12", ()),
+    "a log that ends with SIGTERM after an abort": (
+        lambda: log_only(
+            "decode", 2, "700 TP1| Heartbeat monitor timed out! Process will be terminated",
+            "701 SIGTERM received. Shutting down"),
+        "crashed", "R12", ()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", JUDGED)
+def test_what_a_border_separates(name: str) -> None:
+    build, state, rule, odd = JUDGED[name]
+    check(build, {"state": state, "rule": rule, "odd_ranks": odd})
+
+
+def test_what_weakens_a_verdict_is_in_its_finding() -> None:
+    close = diagnose(capturing(ONE_BEHIND, apart=4.9)).findings[0].evidence_against
+    far = diagnose(capturing(ONE_BEHIND, apart=5.0)).findings[0].evidence_against
+    assert len(close) == 1
+    assert far == ()
+    guessed = diagnose(capturing(ONE_BEHIND, arguments={})).findings[0].evidence_against
+    alone = diagnose(capturing([R(FORWARD)], arguments={})).findings[0].evidence_against
+    assert len(guessed) == 1
+    assert alone == ()
+    pair = diagnose(capturing([R(WAITS), R(FORWARD)])).findings[0].evidence_against
+    three = diagnose(capturing([R(WAITS), R(FORWARD), R(WAITS)])).findings[0].evidence_against
+    stopped = diagnose(capturing([R(WAITS, state="T"), R(WAITS)])).findings[0].evidence_against
+    assert len(pair) == 1
+    assert three == stopped == ()
+    spins = diagnose(capturing([R(WAITS, cpu=0.2), R(FORWARD), R(WAITS)])).findings[0]
+    rests = diagnose(capturing([R(WAITS, cpu=0.1), R(FORWARD), R(WAITS)])).findings[0]
+    assert len(spins.evidence_against) == 1
+    assert rests.evidence_against == ()
+
+
+def test_what_speaks_against_a_server_that_is_well() -> None:
+    assert diagnose(ready(IDLE)).findings[0].evidence_against == ()
+    closed = diagnose(ready(IDLE, port_open=False)).findings[0].evidence_against
+    mute = diagnose(ready(IDLE, extra=(PARENT,))).findings[0].evidence_against
+    raised = diagnose(idle_after(f"900 {EXCEPTION}")).findings[0].evidence_against
+    later = diagnose(idle_after(f"1032 {EXCEPTION}"))
+    assert len(closed) == len(mute) == len(raised) == 1
+    assert later.findings[0].evidence_against == ()
+    assert any("exception" in note for note in later.notes)
+    assert not any("exception" in note for note in diagnose(ready(IDLE)).notes)
+
+
+def test_a_log_that_is_ready_beside_stacks_of_a_start_up_is_doubted() -> None:
+    other = diagnose(scene(ONE_BEHIND, log=started(4, "ready"))).findings[0]
+    same = diagnose(capturing(ONE_BEHIND)).findings[0]
+    assert len(other.evidence_against) == 1
+    assert same.evidence_against == ()
+    assert not any("was ready" in text for text in other.evidence_for)
+    assert any("was ready" in text for text in diagnose(ready(IDLE)).findings[0].evidence_for)
+
+
+def test_who_waits_and_who_works() -> None:
+    got = diagnose(capturing([R(WAITS), R(FORWARD, then=QUEUED), R(WAITS), R(KERNEL)]))
+    assert (got.state, got.working_ranks, got.waiting_ranks) == ("slow", (1,), (0, 2, 3))
+    got = diagnose(capturing(ONE_BEHIND))
+    assert (got.working_ranks, got.waiting_ranks, got.wait_class) == ((), (0, 1, 3), "HOST_COLL")
+    assert diagnose(ready(IDLE)).waiting_ranks == ()
+
+
+def test_a_rank_behind_a_thread_is_judged_by_that_thread() -> None:
+    worker = thread(
+        "LlamaForCausalLM.forward TpModelWorkerClient.forward_thread_func_ "
+        "run@/usr/lib/python3.12/threading.py",
+        "forward_worker",
+    )
+    victim = R(QUEUED, other_threads=(worker,))
+    alone = diagnose(capturing([R(WAITS), R(WAITS), victim, R(WAITS)]))
+    assert alone.odd_ranks == (2,)
+    two = R(QUEUED, other_threads=(worker, dataclasses.replace(worker, name="second")))
+    assert diagnose(capturing([R(WAITS), R(WAITS), two, R(WAITS)])).odd_ranks == ()
+
+
+# One rank of each computes at one line in both looks: only its CPU time says that it does not get on.
+BY_CPU_TIME = (
+    "incident-with-stacks", "incident-with-stacks-in-capture", "H4-overlap-thread", "R3-holder-inside",
+    "R4-one-late", "R5-stuck-loader", "R6-forward", "R6-0.5.11", "R6-prefill", "R6-build", "R7-allocator",
+    "R13-hook", "R14-draft", "R17-plain-job", "R18-single", "storage-gives-nothing", "trap-own-test-switch",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BY_CPU_TIME)
+def test_without_cpu_time_a_computation_is_no_hang(name: str) -> None:
+    (case,) = (case for case in CASES if case.name == name)
+    seen = diagnose(case.scene)
+    shots = tuple(
+        dataclasses.replace(
+            shot,
+            processes=tuple(
+                dataclasses.replace(one, cpu_seconds=None, read_bytes=None)
+                for one in shot.processes
+            ),
+        )
+        for shot in case.scene.snapshots
+    )
+    blind = diagnose(dataclasses.replace(case.scene, snapshots=shots))
+    assert seen.state == "hung"
+    assert (blind.state, blind.odd_ranks, blind.confidence) == ("cannot_tell", (), "unknown")
+
+
+# -- what is left open, and what would overturn a verdict -----------------------------------------
+
+
+def open_of(given: Scene) -> str:
+    return " / ".join(diagnose(given).unknowns)
+
+
+def test_what_was_not_seen_is_named() -> None:
+    whole = open_of(capturing(ONE_BEHIND))
+    assert "which rank is behind" not in whole
+    assert "NCCL or the network" in whole
+    assert "GPU readings" not in whole
+    unseen = open_of(capturing([R(WAITS), R(refusal="ptrace"), R(WAITS)]))
+    assert "which rank is behind" in unseen
+    assert "rank 1: ptrace" in unseen
+    assert "GPU readings: none" in open_of(capturing(ONE_BEHIND, gpu=None))
+    assert "NCCL" not in open_of(ready(IDLE))
+    away = capturing([R(WAITS), R(FORWARD)], arguments={"tp-size": "4", "nnodes": "2"})
+    assert "were not collected" in open_of(away)
+    assert diagnose(away).not_collected == (2, 3)
+    assert diagnose(away).missing_ranks == ()
+
+
+def test_a_log_alone_brackets_its_phase() -> None:
+    alone = open_of(log_only("pool"))
+    assert "the exact phase: it is between" in alone
+    assert "no line of a capture" in alone
+    assert "no line of a capture" not in open_of(log_only("captured"))
+    off = dataclasses.replace(
+        log_only("pool"), arguments={"tp-size": "2", "cuda-graph-backend-decode": "disabled"}
+    )
+    assert "no line of a capture" not in open_of(off)
+    assert "the exact phase: it is between" not in open_of(capturing(ONE_BEHIND))
+    assert "the exact phase: it is between" not in open_of(log_only("ready"))
+
+
+def test_what_would_overturn_each_verdict() -> None:
+    def overturns(given: Scene) -> tuple[str, ...]:
+        return diagnose(given).overturns
+
+    assert len(overturns(capturing(ONE_BEHIND))) == 2
+    assert "TP2" in overturns(capturing(ONE_BEHIND))[1]
+    assert len(overturns(capturing([R(WAITS)] * 3))) == 1
+    assert "works" not in overturns(ready(IDLE))[0]
+    assert len(overturns(ready(IDLE))) == 1
+    slow = capturing([R(WAITS), R(FORWARD, then=QUEUED), R(WAITS)])
+    assert "later snapshot" in overturns(slow)[0]
+    assert len(overturns(capturing([R(WAITS), R(absent=True), R(WAITS)]))) == 1
+    assert overturns(capturing([R(WAITS), R(state="Z"), R(WAITS)])) == ()
+    assert overturns(log_only("decode")) == ()
+
+
+def test_what_only_wraps_a_wait() -> None:
+    native = "/usr/lib/libc.so.6"
+    for function, file, module, wraps in (
+        ("decorate_context", "/x/torch/utils/_contextlib.py", "", True),
+        ("wrapper", "<string>", "", True),
+        ("forward", "/x/model.py", "", False),
+        ("poll", "/x/selectors.py", "", False),
+        ("poll", "<string>", "", False),
+        ("poll", "", native, True),
+        ("poll", "socket.c", native, True),
+        ("wrapper", "", native, False),
+        ("decorate_context", "/x/a.py", native, True),
+        ("poll", "/x/a.py", native, False),
+    ):
+        assert waits.is_wrapper(Frame(function, file, 1, module)) is wraps, (function, file, module)
+
+
+def with_draft(upto: str, **more: Any) -> Scene:
+    """Return a log in which each rank loads a second model's weights."""
+    lines = started(2, upto)
+    at = next((n for n, line in enumerate(lines) if "Load weight end" in line), len(lines))
+    second = [f"22 TP{rank}| Load weight begin. avail mem=66 GB" for rank in (0, 1)]
+    given = log_only(upto, 2)
+    return dataclasses.replace(given, logs=(written([*lines[:at], *second, *lines[at:]]),), **more)
+
+
+@pytest.mark.parametrize(
+    ("upto", "phase", "drafting"),
+    [
+        ("weights_begin", "weights", "weights"),
+        ("weights", "load_barrier", "load_barrier"),
+        ("pool", "warmup", "kv_pool"),
+        ("decode", "graph_decode", "graph_decode"),
+        ("captured", "init_done", "graph_draft"),
+        ("ready", "ready", "ready"),
+    ],
+)
+def test_the_phase_of_a_log_is_that_behind_its_last_line(
+    upto: str, phase: str, drafting: str
+) -> None:
+    assert diagnose(log_only(upto)).phase == phase
+    assert diagnose(with_draft(upto)).phase == drafting
+    speculating = {"tp-size": "2", "speculative-algorithm": "EAGLE3"}
+    assert diagnose(dataclasses.replace(log_only(upto), arguments=speculating)).phase == drafting
+
+
+def test_the_rank_furthest_behind_is_the_phase() -> None:
+    for upto, phase in (("weights_begin", "weights"), ("pool", "warmup")):
+        lines = [
+            line for line in started(2, "decode") if "TP0|" in line or line in started(2, upto)
+        ]
+        given = dataclasses.replace(log_only("decode"), logs=(written(lines),))
+        assert diagnose(given).phase == phase
+
+
+def test_lines_of_the_first_rank_alone_tell_a_phase_too() -> None:
+    lines = [
+        "0 server_args=ServerArgs(model_path='target')",
+        "50 TP0| max_total_num_tokens=16384, x=1",
+    ]
+    given = dataclasses.replace(log_only("dist"), logs=(written(lines),))
+    assert diagnose(given).phase == "init_done"
+
+
+def test_numbers_of_ranks_are_credible() -> None:
+    def number(
+        prefix: str, replicas: bool = False, ranks: int | None = None, **sizes: str
+    ) -> int | None:
+        given = {name.replace("_", "-"): value for name, value in sizes.items()}
+        return phases.numbered(prefix, given, replicas=replicas, ranks=ranks)
+
+    assert [number(f"TP{n}", tp_size="70000") for n in (3, 65535, 65536)] == [3, 65535, None]
+    assert [number("PP1 TP0", tp_size=n) for n in ("8", "0", "x", "1000000")] == [8, 1, 1, 1]
+    assert [number("PP1 TP0", tp_size=n) for n in ("60000", "999999")] == [60000, None]
+    assert number("DP1 TP0", replicas=True, tp_size="4") == 4
+    assert [number("", ranks=n) for n in (1, 2, None)] == [0, None, None]
+
+
+def test_what_only_cpu_time_says_is_doubted() -> None:
+    def against(*ranks: R) -> tuple[str, ...]:
+        got = diagnose(capturing([R(WAITS), *ranks, R(WAITS)]))
+        assert got.state == "slow"
+        return got.findings[0].evidence_against
+
+    assert len(against(R(FORWARD, cpu=1.0))) == 1
+    assert len(against(R(FORWARD, cpu=1.0, io=9e5))) == 1
+    assert against(R(FORWARD, cpu=1.0, io=1.1e6)) == ()
+    assert against(R(FORWARD, cpu=1.0, compilers=("nvcc",))) == ()
+    assert against(R(FORWARD, then=QUEUED, cpu=1.0)) == ()
+    assert against(R(FORWARD, cpu=1.0), R(FORWARD, then=QUEUED)) == ()
+
+
+def test_nobody_is_not_frozen() -> None:
+    assert not RankGroup((), 0, True, snapshots=2).frozen
+    assert RankGroup((), 0, True, snapshots=2).complete
+    assert not RankGroup((), 1, True, snapshots=2).complete
+    assert not RankGroup((), 0, True, unnamed=1).complete
+
+
+@pytest.mark.parametrize(
+    ("stack", "name", "aside"),
+    [
+        ("Queue.get _worker@/usr/lib/python3.12/concurrent/futures/thread.py", "Thread-3", True),
+        ("Queue.get _worker@/home/me/pool.py", "Thread-3", False),
+        ("Queue.get job@/usr/lib/python3.12/concurrent/futures/thread.py", "Thread-3", False),
+        ("barrier _worker@/usr/lib/python3.12/concurrent/futures/thread.py", "Thread-3", False),
+        ("Queue.get job@/home/me/pool.py", "QueueFeederThread", True),
+        ("Queue.get job@/home/me/pool.py", "watchdog", True),
+        ("Queue.get job@/home/me/pool.py", "MainThread", False),
+    ],
+)
+def test_which_threads_are_bystanders(stack: str, name: str, aside: bool) -> None:
+    assert bool(waits.folded(thread(stack, name))) is aside

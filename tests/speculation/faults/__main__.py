@@ -1,0 +1,92 @@
+"""Run the cases, and write what was said of each into docs/replay.md."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tests.speculation.faults.cases import CASES, Case
+from tests.speculation.faults.tables import page, write
+from workbench.speculation.ablate.single_changes import ablate
+
+DOCS = Path(__file__).resolve().parents[3] / "docs" / "replay.md"
+
+
+def run(case: Case, requests: int, first_pass: int) -> dict[str, Any]:
+    """Return one row of the table."""
+    begin = time.process_time()
+    with tempfile.TemporaryDirectory() as name:
+        result = ablate(case.make(Path(name) / "draft", requests), requests=first_pass)
+    cause, expected = result.cause, result.expected
+    assert expected is not None
+    lost = (expected.accept_length - result.served.accept_length) / expected.accept_length
+    best = result.lifts[0] if result.lifts else None
+    return {
+        "kind": case.kind,
+        "name": case.name,
+        "words": case.words,
+        "truth": sorted(case.facts),
+        "served": result.served.accept_length,
+        "expected": expected.accept_length,
+        "lost": lost,
+        "state": cause.state,
+        "named": sorted(cause.facts) if result.ok is False else [],
+        "confidence": cause.confidence,
+        "switches": list(cause.switches),
+        "nearest": cause.nearest,
+        "best": [best.name, best.accept_length, best.restored] if best else None,
+        "sentence": cause.sentence,
+        "outcome": outcome(case, cause.state, sorted(cause.facts), result.ok),
+        "seconds": time.process_time() - begin,
+    }
+
+
+def outcome(case: Case, state: str, facts: list[str], ok: bool | None) -> str:
+    """Return ``right``, ``wrong`` (something else accused, or all said to be well), or ``not found``."""
+    if ok is False:
+        return "right" if set(facts) == case.facts else "wrong"
+    if not case.facts:
+        return "right"
+    return "wrong" if ok is True and state != "healthy" else "not found"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("names", nargs="*", help="cases to run; none: all, and write the tables")
+    parser.add_argument("--requests", type=int, default=100)
+    parser.add_argument("--first-pass", type=int, default=24)
+    parser.add_argument(
+        "--keep", type=Path, help="a JSON-lines file: cases in it are not run again"
+    )
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    held: dict[str, dict[str, Any]] = {}
+    if arguments.keep and arguments.keep.exists():
+        rows = map(json.loads, arguments.keep.read_text().splitlines())
+        held = {row["name"]: row for row in rows}
+    chosen = [c for c in CASES if not arguments.names or c.name in arguments.names]
+    for case in chosen:
+        if case.name in held:
+            continue
+        row = held[case.name] = run(case, arguments.requests, arguments.first_pass)
+        print(
+            f"{row['outcome']:9}{case.kind:9}{case.name:28}{row['served']:6.2f} of "
+            f"{row['expected']:.2f}  {row['state']}: {', '.join(row['named']) or row['nearest']} "
+            f"[{row['confidence']}] {row['seconds']:.0f} s",
+            flush=True,
+        )
+        if arguments.keep:
+            with arguments.keep.open("a") as out:
+                out.write(json.dumps(row) + "\n")
+    if not arguments.names:
+        write(DOCS, page([held[case.name] for case in CASES], arguments.requests))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,619 @@
+"""Both sides of each threshold of the verdicts on a replay and its ablations, without chance if it can be."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.speculation.ablate.test_ablate import trial_of
+from tests.speculation.ablate.test_causes import HEALTHY, PLAIN, hint, switch
+from tests.speculation.faults.faults import (
+    NEW,
+    NEWEST,
+    OLD,
+    Change,
+    absolute,
+    listed,
+    renamed,
+    said,
+)
+from tests.speculation.faults.faults import lost as without
+from tests.speculation.test_result import ERROR, OF_COUNTS, UNDONE
+from workbench.core.finding import Finding
+from workbench.errors import WorkbenchError
+from workbench.speculation.ablate.causes import CauseFacts, Tried, judge, lost, needs_pairs
+from workbench.speculation.ablate.lifts import Reference, clear
+from workbench.speculation.ablate.static_checks import Hint, check, sufficient
+from workbench.speculation.evidence.observed import DraftLaunch
+from workbench.speculation.evidence.tally import Agreement, Logged, Tally
+from workbench.speculation.judge.comparable import fitting
+from workbench.speculation.judge.counts import Counts, contradicting
+from workbench.speculation.judge.coverage import Proof, ReplayEvidence
+from workbench.speculation.judge.expected import Expected
+from workbench.speculation.judge.judging import judge as judge_replay
+from workbench.speculation.judge.judging import suspects
+from workbench.speculation.judge.measuring import Measured
+from workbench.speculation.judge.texts import Texts
+
+# -- a replay, or a log ---------------------------------------------------------------------------
+
+WANTED = Expected(2.5)  # 1.5 drafts a round
+WRONG = {"static": (ERROR,), "proof": UNDONE}
+
+
+def log(
+    length: float, deviation: float = 0.0, lines: int = 30, tenth: float | None = None
+) -> Logged:
+    return Logged(lines, length, None, 1.0, 4.0, tenth, deviation)
+
+
+def seen(length: float = 2.5, deviation: float = 0.0, **changes: Any) -> ReplayEvidence:
+    """Return what a log of 30 lines tells; all of one number where nothing deviates."""
+    given: dict[str, Any] = {"expected": WANTED, "logged": log(length, deviation)} | changes
+    counts = {"replayed": None, "observed": None, "steps": 3}
+    counts |= {name: given.pop(name) for name in [*given] if name in OF_COUNTS}
+    return ReplayEvidence(Counts(**counts), launch=DraftLaunch("sglang==0.5.11"), **given)
+
+
+REPLAYS: list[tuple[ReplayEvidence, bool | None]] = [
+    # As expected: less than 3 % of the length is missing.
+    (seen(2.5), True),
+    (seen(2.426), True),
+    (seen(2.424), None),
+    (seen(97.0, expected=Expected(100.0)), None),
+    (seen(97.1, expected=Expected(100.0)), True),
+    # Or less than 5 %, and that may be chance: 0.1 of a draft is 1.645 standard errors of 30 lines.
+    (seen(2.4, 0.34), True),
+    (seen(2.4, 0.32), None),
+    (seen(2.376, 0.5), True),
+    (seen(2.374, 0.5), None),
+    # Far more than expected is another expectation.
+    (seen(2.949), True),
+    (seen(2.951), None),
+    (seen(3.0, 0.17), True),
+    (seen(3.0, 0.16), None),
+    # Low: fewer than 80 % of the expected drafts, by more than chance; and a cause that is proved.
+    (seen(2.199, **WRONG), False),
+    (seen(2.201, **WRONG), None),
+    (seen(2.15, 0.16, **WRONG), False),
+    (seen(2.15, 0.17, **WRONG), None),
+    (seen(2.199), None),
+    (seen(2.199, static=(ERROR,)), None),
+    (seen(2.199, static=(ERROR,), proof=Proof(False, (ERROR.title,))), None),
+    (seen(2.199, **(WRONG | {"static": (dataclasses.replace(ERROR, severity="warning"),)})), None),
+    (seen(2.199, **(WRONG | {"static": (dataclasses.replace(ERROR, changes_output=False),)})), None),
+    # Nothing is expected: low is what accepts hardly anything.
+    (seen(1.099, expected=None, **WRONG), False),
+    (seen(1.101, expected=None, **WRONG), None),
+    (seen(2.5, expected=None), None),
+    # A cause that costs nothing that shows leaves it open.
+    (seen(2.5, static=(ERROR,)), None),
+    (seen(2.5, static=(dataclasses.replace(ERROR, severity="warning"),)), True),
+    (seen(2.5, static=(dataclasses.replace(ERROR, changes_output=False),)), True),
+    # Lines of a log, and rounds.
+    (seen(logged=log(2.5, lines=5)), True),
+    (seen(logged=log(2.5, lines=4)), None),
+    (seen(logged=None, observed=Tally((0, 10, 10))), True),
+    (seen(logged=None, observed=Tally((0, 9, 10))), None),
+    (seen(logged=None), None),
+    # A tenth of the log is far lower: half of the expected drafts.
+    (seen(logged=log(2.5, tenth=1.751)), True),
+    (seen(logged=log(2.5, tenth=1.749)), None),
+    (seen(logged=log(2.5, tenth=1.749), observed=Tally((0, 100, 100))), True),
+    # What a round of so many drafts cannot be.
+    (seen(2.504, expected=Expected(2.5), deepest=2), True),
+    (seen(2.0049, expected=Expected(2.0), deepest=1), True),
+    (seen(2.0051, expected=Expected(2.0), deepest=1), None),
+    (seen(logged=None, observed=Tally((0, 100, 100)), deepest=2), True),
+    (seen(logged=None, observed=Tally((0, 100, 100)), deepest=1), None),
+    (seen(logged=None, observed=Tally((0, 100, 100, 0)), deepest=2), True),
+    (seen(contradictions=("the log says otherwise",)), None),
+    (seen(texts=PLAIN), True),
+    (seen(texts=dataclasses.replace(PLAIN, refused="all repeat themselves")), None),
+    # An expectation of a chain is not one of a tree; of the first positions only these are compared.
+    (seen(expected=Expected(2.5, topk=1), topk=1), True),
+    (seen(expected=Expected(2.5, topk=1), topk=2), None),
+    (seen(expected=Expected(2.5, topk=2), topk=2), True),
+    (seen(expected=Expected(2.5, topk=0), topk=2), True),
+    (seen(2.199, expected=Expected(2.5, topk=1), topk=2, **WRONG), False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("at", range(len(REPLAYS)))
+def test_what_a_replay_or_a_log_proves(at: int) -> None:
+    case, ok = REPLAYS[at]
+    assert judge_replay(case).ok is ok
+
+
+def both(share: float, **changes: Any) -> ReplayEvidence:
+    """Return a replay of an engine's own rounds that agrees with it in so many of 1,000."""
+    same = round(1000 * share)
+    tally = Tally((0, 500, 500))
+    given = {"logged": None, "replayed": tally, "observed": tally, "real": True}
+    return seen(**(given | {"agreement": Agreement(1000, same, same)} | changes))
+
+
+def test_a_replay_that_parts_from_the_engine_clears_nothing() -> None:
+    assert judge_replay(both(0.85)).ok is True
+    assert judge_replay(both(0.849)).ok is None
+    codes = [{f.code: f.severity for f in judge_replay(both(s)).findings} for s in (0.95, 0.949)]
+    assert codes == [{"faithful": "note"}, {"unfaithful": "warning"}]
+    filled = judge_replay(both(0.949, filled=("fc.weight",))).findings
+    assert {f.code: f.severity for f in filled} == {
+        "unwritten-memory": "error",
+        "unwritten-memory-differs": "note",
+    }
+    unknown = both(0.9, agreement=Agreement(0, 0, 0))
+    assert judge_replay(unknown).ok is True
+    assert judge_replay(unknown).findings == ()
+
+
+def test_a_cause_that_is_proved_is_one_though_the_replay_parts() -> None:
+    low = {"expected": Expected(4.0)} | WRONG
+    assert judge_replay(both(0.8, **low)).ok is False
+    assert judge_replay(both(0.8, expected=Expected(4.0))).ok is None
+
+
+def test_what_is_asked_for_next() -> None:
+    assert "ounts alone" in judge_replay(seen(2.199)).summary
+    assert "ounts alone" not in judge_replay(both(0.95, expected=Expected(4.0))).summary
+    known = {"static": (ERROR,)}
+    assert "ounts alone" in judge_replay(seen(2.199, **known)).summary
+    said = judge_replay(both(0.95, expected=Expected(4.0), **known)).summary
+    assert "ounts alone" not in said
+    assert "Known to be wrong" in said
+    assert "Known to be wrong" in judge_replay(seen(2.3, **known)).summary
+    assert "Known to be wrong" not in judge_replay(seen(2.3)).summary
+
+
+def test_an_expectation_of_every_place_is_held_against_a_faithful_replay_only() -> None:
+    places = Expected(2.5, counted="places")
+    assert judge_replay(both(0.95, expected=places, alike=2.5)).ok is True
+    assert judge_replay(both(0.949, expected=places, alike=2.5)).ok is None
+    assert judge_replay(both(0.95, expected=places)).ok is None
+    assert judge_replay(both(0.95, expected=places, alike=2.426)).ok is True
+    assert judge_replay(both(0.95, expected=places, alike=2.42)).ok is None
+    assert judge_replay(both(0.95, expected=places, alike=2.17, **WRONG)).ok is False
+    assert judge_replay(both(0.949, expected=places, alike=2.17, **WRONG)).ok is None
+
+
+def test_some_positions_are_compared_where_only_some_are_known() -> None:
+    one = Expected(1.7, (0.7,))
+    few, many = Tally((30_000, 70_000)), Tally((32_500, 0, 0, 67_500))
+    assert judge_replay(seen(expected=one, logged=None, observed=few)).ok is True
+    assert judge_replay(seen(expected=one, logged=None, observed=many)).ok is True
+    # Of all positions that would be far more than expected.
+    whole = Expected(1.7, (0.5, 0.1, 0.1))
+    assert judge_replay(seen(expected=whole, logged=None, observed=many)).ok is None
+
+
+def test_undoing_is_worth_its_time_where_it_could_tell() -> None:
+    assert suspects(seen(2.199, static=(ERROR,)))
+    assert not suspects(seen(2.201, static=(ERROR,)))
+    assert not suspects(seen(2.199))
+    assert suspects(seen(2.199, filled=("fc.weight",)))
+    assert not suspects(seen(2.199, static=(ERROR,), contradictions=("no",)))
+
+
+@pytest.mark.parametrize(
+    ("accepted", "length", "deviation", "lines", "apart"),
+    [
+        (0, 1.299, 0.0, 30, False),
+        (0, 1.301, 0.0, 30, True),
+        (1, 2.428, 0.0, 30, False),
+        (1, 2.430, 0.0, 30, True),
+        (1, 1.701, 0.0, 30, False),
+        (1, 1.699, 0.0, 30, True),
+        (1, 2.6, 0.4, 30, False),
+        (1, 2.6, 0.39, 30, True),
+        (0, 2.5, 0.0, 5, True),
+        (0, 2.5, 0.0, 4, False),
+    ],
+)
+def test_how_far_answers_and_log_may_be_apart(
+    accepted: int, length: float, deviation: float, lines: int, apart: bool
+) -> None:
+    tally = Tally((0,) * accepted + (10_000,))
+    assert bool(contradicting(tally, log(length, deviation, lines))) is apart
+    assert contradicting(None, log(length)) == contradicting(tally, None) == ()
+    assert contradicting(Tally(()), log(length)) == ()
+
+
+def test_how_sure_the_findings_of_a_replay_are() -> None:
+    sampled = dataclasses.replace(PLAIN, other=0.2)
+    found = {
+        f.code: (f.severity, f.confidence, f.changes_output)
+        for f in judge_replay(both(0.95, texts=sampled, filled=("fc.weight",))).findings
+    }
+    assert found == {
+        "unwritten-memory": ("error", "certain", True),
+        "faithful": ("note", "certain", False),
+        "sampled-text": ("note", "likely", False),
+    }
+    loops = dataclasses.replace(PLAIN, looping=(1, 2))
+    assert [f.severity for f in judge_replay(seen(texts=loops)).findings] == ["note"]
+    assert [
+        f.code for f in judge_replay(seen(texts=dataclasses.replace(PLAIN, other=0.1))).findings
+    ] == []
+    refused = judge_replay(seen(texts=dataclasses.replace(PLAIN, refused="all repeat")))
+    assert [(f.code, f.severity) for f in refused.findings] == [("repetitive-text", "warning")]
+
+
+# -- ablations, without chance ----------------------------------------------------------------------
+
+REQUESTS, ROUNDS = 40, 1000
+EXPECTED = Expected(1 + sum(HEALTHY), HEALTHY, "a healthy run")
+BROKEN = (0.05, 0.0, 0.0, 0.0)
+
+
+def flat(profile: tuple[float, ...], requests: int = REQUESTS, ease: Any = 1.0) -> Measured:
+    """Return what a draft of that profile accepts, the same in every request unless some are easier."""
+    deep = np.outer(np.ones(requests) * ease, np.array(profile) * ROUNDS)
+    return Measured(np.full(requests, ROUNDS), deep, 1.0, 0.5, 0.5, 0.9)
+
+
+def share(of: float, served: tuple[float, ...] = BROKEN) -> tuple[float, ...]:
+    return tuple(b + of * (h - b) for b, h in zip(served, HEALTHY, strict=True))
+
+
+def tried(
+    profile: tuple[float, ...] | float,
+    *names: str,
+    served: tuple[float, ...] = BROKEN,
+    expected: Expected = EXPECTED,
+    confirmed: bool = True,
+) -> Tried:
+    values = share(profile, served) if isinstance(profile, float) else profile
+    switches = tuple(switch(*name.split("/")) for name in names)
+    return Tried(switches, flat(values), Reference(flat(served), expected), confirmed)
+
+
+def scene(*singles: Tried, served: tuple[float, ...] = BROKEN, **fields: Any) -> CauseFacts:
+    base = CauseFacts(Reference(flat(served), EXPECTED), singles, (), (), PLAIN)
+    return dataclasses.replace(base, **fields)
+
+
+def state(given: CauseFacts) -> str:
+    verdict = judge(given)
+    wanted = {"healthy": True, "sampling": True, "found": False, "pair": False, "named": False}
+    assert verdict.ok is wanted.get(verdict.state)
+    assert bool(verdict.facts) == (verdict.ok is False or verdict.state == "sampling")
+    return verdict.state
+
+
+def test_a_cause_brings_most_of_the_loss_back() -> None:
+    assert state(scene(tried(0.81, "layer"))) == "found"
+    assert state(scene(tried(0.79, "layer"))) == "cannot_tell"
+    assert state(scene(tried(1.0, "layer", confirmed=False))) == "cannot_tell"
+    # Two switches about one fact are no single change.
+    assert state(scene(tried(1.0, "one/layer", "two/layer"))) == "cannot_tell"
+
+
+def test_another_fact_that_is_enough_by_itself_is_a_rival() -> None:
+    assert state(scene(tried(1.0, "layer"), tried(0.79, "order"))) == "found"
+    assert state(scene(tried(1.0, "layer"), tried(0.81, "order"))) == "cannot_tell"
+    assert state(scene(tried(0.81, "layer"), tried(0.81, "order"))) == "cannot_tell"
+    assert state(scene(tried(1.0, "a/layer"), tried(0.9, "b/layer"))) == "found"
+    alike = [judge(scene(tried(1.0, "a/layer"), tried(s, "b/layer"))).alike for s in (0.81, 0.79)]
+    assert alike == [("b",), ()]
+
+
+def test_a_rival_within_chance_is_one_too() -> None:
+    ease = np.where(np.arange(REQUESTS) % 2, 1.0, 0.6)
+    other = tried(0.79, "order")
+    near = dataclasses.replace(other, measured=flat(share(0.82), ease=ease * 1.18))
+    assert not clear(tried(0.81, "layer").measured, near.measured)
+    assert state(scene(tried(0.81, "layer"), near)) == "cannot_tell"
+
+
+def test_each_position_has_most_of_its_loss_back() -> None:
+    def profile(back: float) -> bool | None:
+        values = (*HEALTHY[:3], HEALTHY[3] * back)
+        return tried(values, "layer").lift.profile
+
+    assert profile(0.61) is True
+    assert profile(0.59) is False
+    # What lost hardly anything does not count.
+    odd = tried((*HEALTHY[:3], 0.0), "layer", served=(0.05, 0.0, 0.0, 0.151))
+    lost_more = tried((*HEALTHY[:3], 0.0), "layer", served=(0.05, 0.0, 0.0, 0.149))
+    assert odd.lift.profile is True
+    assert lost_more.lift.profile is False
+    plain = dataclasses.replace(EXPECTED, per_position=())
+    assert tried(1.0, "layer", expected=plain).lift.profile is None
+    assert state(scene(tried((*HEALTHY[:3], 0.1), "layer"))) == "cannot_tell"
+
+
+def test_how_sure_a_cause_is() -> None:
+    def confidence(spread: float, **more: Any) -> tuple[float, str]:
+        ease = np.where(np.arange(8) % 2, 1 + spread, 1 - spread)
+        found = flat(HEALTHY, 8, ease)
+        reference = Reference(flat(BROKEN, 8), EXPECTED)
+        one = Tried((switch("layer"),), found, reference, True)
+        hints = [hint("layer", **more)]
+        verdict = judge(scene(one, reference=reference, hints=hints))
+        assert verdict.state == "found"
+        within = one.lift.restored_interval
+        assert within is not None
+        return within[0], verdict.confidence
+
+    low, sure = confidence(0.75)
+    assert low > 0.4
+    assert sure == "certain"
+    low, sure = confidence(0.95)
+    assert 0 < low < 0.4
+    assert sure == "likely"
+    assert confidence(0.0, confidence="likely")[1] == "likely"
+    assert judge(scene(tried(1.0, "layer"), hints=[hint("order")])).confidence == "likely"
+    assert judge(scene(tried(1.0, "layer"))).confidence == "likely"
+
+
+def test_a_loss_that_is_small_or_may_be_chance_is_none() -> None:
+    def served(missing: float) -> tuple[float, ...]:
+        """A draft that accepts so much of the expected length less."""
+        lack = missing * EXPECTED.accept_length
+        return tuple(h * (1 - lack / sum(HEALTHY)) for h in HEALTHY)
+
+    assert state(scene(served=served(0.029))) == "healthy"
+    assert state(scene(served=served(0.031))) == "cannot_tell"
+    assert not needs_pairs(scene(served=served(0.029)))
+    assert needs_pairs(scene(served=served(0.031)))
+    ease = [1.6, 0.4] * 4
+    for missing, wanted in ((0.049, "healthy"), (0.051, "cannot_tell")):
+        reference = Reference(flat(served(missing), 8, ease), EXPECTED)
+        assert not lost(reference)
+        assert state(scene(reference=reference)) == wanted
+
+
+def test_few_requests_say_nothing() -> None:
+    for requests, wanted in ((8, "healthy"), (7, "cannot_tell")):
+        reference = Reference(flat(HEALTHY, requests), EXPECTED)
+        assert state(scene(reference=reference)) == wanted
+
+
+def test_a_replay_that_does_otherwise_decides_nothing() -> None:
+    told = {"observed": 1.0, "replayed": 2.0}
+    assert state(scene(tried(1.0, "layer"), agreement=0.85, **told)) == "found"
+    assert state(scene(tried(1.0, "layer"), agreement=0.849, **told)) == "not_reproduced"
+    assert (
+        state(scene(tried(1.0, "layer"), agreement=0.849, **(told | {"observed": None}))) == "found"
+    )
+    memory = {"unknown": ("fc.weight",)}
+    assert state(scene(tried(1.0, "layer"), agreement=0.4, **told, **memory)) == "found"
+    whole = scene(served=HEALTHY, agreement=0.4, **told, **memory)
+    assert state(whole) == "not_reproduced"
+    nothing = dataclasses.replace(whole, reference=Reference(flat(BROKEN), None))
+    assert state(nothing) == "no_expectation"
+
+
+def test_what_is_near() -> None:
+    near = [judge(scene(tried(s, "layer"))).nearest for s in (0.19, 0.21)]
+    assert near == ["", "layer"]
+
+
+@pytest.mark.parametrize(
+    ("alone", "together", "wanted"),
+    [
+        (0.0, 1.0, "pair"),
+        (0.0, 0.81, "pair"),
+        (0.0, 0.79, "cannot_tell"),
+        (0.79, 0.95, "pair"),
+        (0.79, 0.93, "cannot_tell"),
+    ],
+)
+def test_both_of_a_pair_are_needed(alone: float, together: float, wanted: str) -> None:
+    singles = (tried(alone, "launch"), tried(0.0, "layer"))
+    pair = tried(together, "launch", "layer")
+    assert state(scene(*singles, pairs=[pair])) == wanted
+    assert state(scene(*reversed(singles), pairs=[pair])) == wanted
+
+
+def test_a_pair_with_a_rival_is_not_told_apart() -> None:
+    singles = (tried(0.0, "launch"),)
+    first = tried(1.0, "launch", "layer")
+    for other, wanted in ((0.79, "pair"), (0.81, "cannot_tell")):
+        assert state(scene(*singles, pairs=[first, tried(other, "launch", "order")])) == wanted
+    assert state(scene(*singles, pairs=[tried(1.0, "a/launch", "b/launch")])) == "cannot_tell"
+
+
+@pytest.mark.parametrize(
+    ("hints", "confidence"),
+    [
+        (("launch", "layer"), "certain"),
+        (("launch",), "likely"),
+        (("layer",), "likely"),
+        ((), "likely"),
+    ],
+)
+def test_how_sure_a_pair_is(hints: tuple[str, ...], confidence: str) -> None:
+    singles = (tried(0.0, "launch"), tried(0.0, "layer"))
+    pair = tried(1.0, "launch", "layer")
+    given = scene(*singles, pairs=[pair], hints=[hint(fact) for fact in hints])
+    assert judge(given).confidence == confidence
+    unsure = scene(*singles, pairs=[pair], hints=[hint(f, confidence="likely") for f in hints])
+    assert judge(unsure).confidence == "likely"
+
+
+def test_a_tensor_that_is_nowhere_leaves_nothing_that_works() -> None:
+    absent = hint("lm_head", code="tensor-absent")
+    lacks = {"hints": [absent], "absent": ("lm_head.weight",)}
+    drafts = EXPECTED.accept_length - 1
+    for accepted, wanted in ((0.099, "named"), (0.101, "cannot_tell")):
+        served = (accepted * drafts, 0.0, 0.0, 0.0)
+        assert state(scene(served=served, **lacks)) == wanted
+    served = (0.01, 0.0, 0.0, 0.0)
+    two = [absent, hint("fc", code="tensor-absent")]
+    assert state(scene(served=served, **(lacks | {"hints": two}))) == "cannot_tell"
+    assert state(scene(served=served, hints=[absent])) == "cannot_tell"
+    assert state(scene(served=served, **(lacks | {"hints": [hint("lm_head")]}))) == "cannot_tell"
+    assert judge(scene(served=served, **lacks)).confidence == "likely"
+
+
+def test_sampled_text_clears_a_draft_only_where_that_is_all() -> None:
+    assert state(scene(tried(1.0, "greedy/sampling"))) == "sampling"
+    assert state(scene(tried(1.0, "greedy/sampling"), tried(0.81, "layer"))) == "cannot_tell"
+    assert judge(scene(tried(1.0, "greedy/sampling"))).confidence == "likely"
+    assert judge(scene(served=HEALTHY)).confidence == "likely"
+
+
+def test_what_alone_explains_that_nothing_is_accepted() -> None:
+    sure = hint("decoder layer")
+    assert sufficient([dataclasses.replace(sure, whole=True)]) == ("decoder layer is lost",)
+    assert sufficient([sure]) == ()
+    assert sufficient([dataclasses.replace(hint("fc", confidence="likely"), whole=True)]) == ()
+    harmless = Finding("key-dropped", "error", "a name", changes_output=False)
+    assert sufficient([Hint("fc", harmless, whole=True)]) == ()
+
+
+# -- what is known without a replay -----------------------------------------------------------------
+
+CERTAIN = "error certain"
+PARTS = ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", "self_attn.o_proj")
+
+
+def middle(*parts: str) -> list[Change]:
+    """Write some of the layer's ten tensors under the name that an older release reads."""
+    return [renamed(f"layers.0.{part}", f"midlayer.{part}") for part in parts]
+
+
+def scaled_embedding(tensors: Any, config: Any) -> None:
+    tensors["embed_tokens.weight"] = tensors["embed_tokens.weight"] * 2
+
+
+HINTS: dict[str, tuple[list[Change], str, str, list[str]]] = {
+    "a healthy draft": ([], NEW, "EAGLE3", []),
+    "as the trainer means it": ([], "", "EAGLE3", []),
+    "a layer that is dropped": ([], OLD, "EAGLE3", [f"decoder layer key-dropped {CERTAIN} whole"]),
+    "seven keys of the layer are dropped": (
+        middle(*PARTS[:3]), OLD, "EAGLE3", [f"decoder layer key-dropped {CERTAIN} whole"]),
+    "six keys of the layer are dropped": (
+        middle(*PARTS), OLD, "EAGLE3", [f"decoder layer key-dropped {CERTAIN} part"]),
+    "launched as EAGLE": ([], NEW, "EAGLE", [f"launch launched-as-eagle {CERTAIN} whole"]),
+    "no head": (
+        [without("lm_head.weight")], NEW, "EAGLE3",
+        [f"lm_head tensor-absent {CERTAIN} part", f"lm_head lm-head-missing {CERTAIN} part"]),
+    "no head, as the trainer means it": (
+        [without("lm_head.weight")], "", "EAGLE3", [f"lm_head tensor-absent {CERTAIN} part"]),
+    "no fc": ([without("fc.weight")], NEW, "EAGLE3", [f"fc tensor-absent {CERTAIN} part"]),
+    "no last norm": ([without("norm.weight")], NEW, "EAGLE3", [f"last norm norm-absent {CERTAIN} part"]),
+    "no norm of the layer": (
+        [without("layers.0.hidden_norm.weight")], NEW, "EAGLE3",
+        [f"decoder layer norm-absent {CERTAIN} part"]),
+    "no d2t": ([without("d2t")], NEW, "EAGLE3", [f"draft vocabulary d2t-missing {CERTAIN} part"]),
+    "ids in d2t": ([absolute], NEW, "EAGLE3", [f"draft vocabulary d2t-absolute {CERTAIN} part"]),
+    "the default layers written down": (
+        [listed(2, 6, 9)], NEW, "EAGLE3", ["auxiliary layers aux-layer-shift warning possible part"]),
+    "a norm without its tensor": (
+        [said(fc_norm=True)], NEW, "EAGLE3", [f"fc_norm norm-missing {CERTAIN} part"] * 2),
+    "another norm without its tensor": (
+        [said(norm_before_fc=True)], NEWEST, "EAGLE3",
+        [f"norm_before_fc norm-missing {CERTAIN} part"] * 2),
+    "other rotary positions": (
+        [said(rope_parameters={"rope_theta": 50.0, "rope_type": "default"})], NEW, "EAGLE3",
+        ["rotary positions rope-differs note possible part"]),
+    "an embedding of its own": (
+        [scaled_embedding], "", "EAGLE3", ["embedding embedding-differs note possible part"]),
+    "an embedding of its own that the engine replaces": ([scaled_embedding], NEW, "EAGLE3", []),
+    "a flag that is not read": (
+        [said(norm_before_residual=True)], NEW, "EAGLE3",
+        [f"norm_before_residual norm-before-residual-not-read {CERTAIN} part"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HINTS)
+def test_what_is_known_without_a_replay(name: str, tmp_path: Path) -> None:
+    changes, engine, algorithm, wanted = HINTS[name]
+    trial = trial_of(tmp_path, *changes, engine=engine, algorithm=algorithm)
+    found = [
+        f"{h.fact} {h.finding.code} {h.finding.severity} {h.finding.confidence} "
+        f"{'whole' if h.whole else 'part'}"
+        for h in check(trial)
+    ]
+    assert found == wanted
+    assert all(h.finding.changes_output for h in check(trial))
+    assert all(h.sure == (h.finding.confidence == "certain") for h in check(trial))
+
+
+# -- what is expected -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", [1.0, 0.0, 1000.0, float("nan")])
+def test_an_expectation_that_says_nothing(length: float) -> None:
+    with pytest.raises(WorkbenchError, match="is not between 1 and"):
+        Expected.given(length)
+
+
+@pytest.mark.parametrize("length", [1.001, 999.0])
+def test_an_expectation_that_says_something(length: float) -> None:
+    assert Expected.given(length).accept_length == length
+
+
+def test_a_trainers_metrics_are_chances() -> None:
+    def of(**metrics: Any) -> Expected:
+        return Expected.of_training(metrics, 2)
+
+    assert of(full_acc_0=1.0, full_acc_1=0.0).per_position == (1.0, 0.0)
+    assert of(full_acc_0=0.5, full_acc_1=0.4, coverage=0.5).per_position == (0.25, 0.2)
+    assert of(full=[0.5, 0.4], coverage=0.5).per_position == (0.5, 0.4)
+    assert of(full=[0.5, 0.4, 0.3]).per_position == (0.5, 0.4)
+    assert of(full=[0.5]).per_position == (0.5,)
+    assert of(val={"full_acc_0": 0.5}).per_position == (0.5,)
+    assert of(full_acc_0=0.5, coverage=1.5).per_position == (0.5,)
+    assert (of(full=[0.5]).counted, of(full=[0.5]).topk) == ("places", 1)
+    for odd in (
+        {"full_acc_0": 1.001}, {"full_acc_0": -0.001}, {"full_acc_0": True}, {"full_acc_1": 0.5},
+        {"full": []}, {"full": "0.5"}, {"full": [0.5, None]},
+    ):  # fmt: skip
+        with pytest.raises(WorkbenchError, match="not hold an acceptance"):
+            Expected.of_training(odd, 2)
+
+
+def test_the_last_metrics_of_a_file_count(tmp_path: Path) -> None:
+    lines = [{"full_acc_0": 0.3}, {"loss": 1.0}, {"full_acc_0": 0.6}, {"loss": 0.5}]
+    (tmp_path / "m.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    assert Expected.of_training(tmp_path / "m.jsonl", 1).per_position == (0.6,)
+
+
+def test_long_files_of_metrics_are_read(tmp_path: Path) -> None:
+    lines = [json.dumps({"loss": 1.0, "note": "x" * 1000})] * 300
+    (tmp_path / "m.jsonl").write_text("\n".join([*lines, json.dumps({"full_acc_0": 0.6})]))
+    assert Expected.of_training(tmp_path / "m.jsonl", 1).per_position == (0.6,)
+
+
+def test_where_nothing_was_lost_nothing_is_restored() -> None:
+    lift = tried(1.0, "layer", served=HEALTHY).lift
+    assert (lift.restored, lift.restored_interval) == (None, None)
+    more = tuple(value * 1.1 for value in HEALTHY)
+    assert tried(HEALTHY, "layer", served=more).lift.restored is None
+    little = tuple(value * 0.99 for value in HEALTHY)
+    assert tried(1.0, "layer", served=little).lift.restored == pytest.approx(1.0)
+
+
+def test_an_expectation_fits_a_tree_or_is_left_out() -> None:
+    chain = Expected(2.5, (0.7, 0.5, 0.3), topk=1)
+    wide = Expected(2.5, (0.7, 0.5, 0.3), topk=4)
+    assert fitting(None, 3, 1) == (None, ())
+    assert fitting(chain, 3, 1) == (chain, ())
+    assert fitting(chain, 3, 4) == (chain, ())
+    assert fitting(chain, 4, 1) == (chain, ())
+    short, notes = fitting(chain, 2, 1)
+    assert short is not None
+    assert (short.per_position, short.accept_length) == ((0.7, 0.5), pytest.approx(2.2))
+    assert notes
+    assert fitting(wide, 3, 4) == (wide, ())
+    for steps, topk in ((2, 4), (4, 4), (3, 2), (3, 1)):
+        assert fitting(wide, steps, topk)[0] is None
+    assert fitting(Expected(4.0), 3, 1)[0] is not None
+    with pytest.raises(WorkbenchError, match="cannot be expected"):
+        fitting(Expected(4.001), 3, 1)
+
+
+def test_texts_are_plain() -> None:
+    assert isinstance(PLAIN, Texts)
+    assert not PLAIN.refused
+    assert not dataclasses.replace(PLAIN, other=0.10).sampled
+    assert dataclasses.replace(PLAIN, other=0.101).sampled

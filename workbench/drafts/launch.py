@@ -1,0 +1,171 @@
+"""Contracts of config.json and the command line: which class is loaded, and how it is driven."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from workbench.core.finding import Experiment, Finding
+from workbench.drafts.subject import Subject, algorithm
+
+
+def launched_as(s: Subject) -> Iterator[Finding]:
+    """Check the speculative algorithm of the launch against the draft."""
+    if s.engine != "sglang" or not s.launch:
+        return
+    chosen = algorithm(s.launch)
+    if chosen is None:
+        yield Finding(
+            code="launched-without-speculation",
+            severity="note",
+            title="the launch names no speculative algorithm",
+            detail="Without --speculative-algorithm the draft is not used.",
+            evidence_for=(f"{len(s.launch)} arguments, none is --speculative-algorithm",),
+            next_step="Add --speculative-algorithm EAGLE3.",
+            place=s.place("sglang/srt/server_args.py"),
+        )
+    elif chosen.upper() in ("EAGLE", "NEXTN") and s.eagle3:
+        yield _as_eagle(s, chosen)
+    elif chosen.upper() == "EAGLE3" and not s.eagle3 and s.find("eh_proj.weight"):
+        yield Finding(
+            code="launched-as-eagle3",
+            severity="warning",
+            title="the draft is not an EAGLE-3 draft, but is launched as one",
+            detail="It has the tensors of a NextN layer, which takes the target's last features.",
+            evidence_for=(f"--speculative-algorithm {chosen}",),
+            confidence="likely",
+            next_step="Launch it with --speculative-algorithm NEXTN or EAGLE.",
+            place=s.place("sglang/srt/speculative/spec_info.py"),
+        )
+
+
+def _as_eagle(s: Subject, chosen: str) -> Finding:
+    return Finding(
+        code="launched-as-eagle",
+        severity="error",
+        title=f"an EAGLE-3 draft is launched with --speculative-algorithm {chosen}",
+        detail="Only under EAGLE3 does SGLang capture the auxiliary layers, use d2t and keep the "
+        f"draft's own lm_head. Under {chosen} the features have the width of one layer, fc is "
+        "skipped, and the target's lm_head takes the place of the draft's. The server starts and "
+        "serves, and reports nothing; the acceptance length stays near 1.",
+        evidence_for=(f"--speculative-algorithm {chosen}", _mark(s)),
+        confidence="certain",
+        changes_output=True,
+        next_step="Launch with --speculative-algorithm EAGLE3, everything else unchanged.",
+        experiment=Experiment(
+            change=f"--speculative-algorithm EAGLE3 instead of {chosen}",
+            if_right="the accept length rises above 1.00",
+            if_wrong="it stays at 1.00: look for dropped keys or a missing lm_head, which have "
+            "the same symptom",
+            cost="one restart of the server",
+            undo=f"--speculative-algorithm {chosen}",
+        ),
+        place=s.place("sglang/srt/model_executor/model_runner.py"),
+    )
+
+
+def _mark(s: Subject) -> str:
+    """Return what shows that the draft is EAGLE-3."""
+    if "eagle3" in s.outcome.model_class.lower():
+        return f"the draft's class is {s.outcome.model_class}"
+    fc = s.find("fc.weight")
+    return f"it has {fc[0].name} {list(fc[0].shape)}" if fc else "its config says eagle3"
+
+
+def architecture(s: Subject) -> Iterator[Finding]:
+    """Check that the class which config.json names is that of the tensors."""
+    named = tuple(getattr(s.checkpoint.config, "architectures", ()) or ())
+    if not s.eagle3_tensors or s.nested or s.engine not in ("sglang", "vllm"):
+        return
+    if not named:
+        yield Finding(
+            code="no-architecture",
+            severity="error",
+            title="config.json names no architectures for this EAGLE-3 draft",
+            detail="The engine picks its class by that field.",
+            evidence_for=(_mark(s),),
+            evidence_against=(f"it was treated as {s.outcome.model_class} here",)
+            if s.outcome.model_class
+            else (),
+            confidence="likely",
+            changes_output=True,
+            next_step='Set "architectures": ["LlamaForCausalLMEagle3"] in config.json.',
+            place=s.place("sglang/srt/configs/model_config.py" if s.engine == "sglang" else ""),
+        )
+    elif s.engine == "sglang" and not any("eagle3" in name.lower() for name in named):
+        yield Finding(
+            code="base-architecture",
+            severity="error",
+            title=f"config.json says {named[0]}, so this EAGLE-3 draft is loaded as a base model",
+            detail="The base class has no fc, no hidden_norm and no d2t, and its attention takes "
+            "half the input width (sglang PR#33966).",
+            evidence_for=(f"architectures {list(named)}", *_eagle3_keys(s)),
+            confidence="certain",
+            changes_output=True,
+            next_step='Set "architectures": ["LlamaForCausalLMEagle3"] in config.json.',
+            place=s.place("sglang/srt/configs/model_config.py"),
+        )
+
+
+def _eagle3_keys(s: Subject) -> tuple[str, ...]:
+    found = [*s.find("fc.weight")[:1], *s.find("hidden_norm.weight")[:1], *s.containing("d2t")[:1]]
+    return tuple(f"{t.name} {list(t.shape)}" for t in found)
+
+
+def config_form(s: Subject) -> Iterator[Finding]:
+    """Check that the engine reads a config of this form at all."""
+    if not s.nested:
+        return
+    reads = s.since("speculators") if s.engine in ("sglang", "vllm") else None
+    if s.engine in ("transformers", "tensorrt-llm"):
+        reads = False
+    if reads is not False:
+        return
+    lost = _lost(s)
+    if s.outcome.outcome == "refused":  # the diff says so already; what is left is what a fix loses
+        if lost:
+            yield _cannot_say(s, lost)
+        return
+    yield Finding(
+        code="speculators-config",
+        severity="error",
+        title=f"{s.who} does not read speculators' nested config",
+        detail="The layer's sizes are under transformer_layer_config, and there is no model_type "
+        "at the top: the config is refused before any key is loaded."
+        + (f" What flattening cannot carry over: {' '.join(lost)}" if lost else ""),
+        evidence_for=(
+            "config.json has transformer_layer_config",
+            "it has no top-level model_type"
+            if "model_type" not in s.raw
+            else f"model_type {s.raw['model_type']}",
+        ),
+        confidence="certain" if s.engine == "sglang" else "likely",
+        changes_output=True,
+        next_step="workbench fix CHECKPOINT "
+        + (f"sglang=={s.outcome.version}" if s.outcome.version else "sglang")
+        + " -o FIXED: writes a flat config and lists what SGLang cannot express."
+        if s.engine == "sglang"
+        else "Serve it with vLLM, which reads this form.",
+        place=s.place("sglang/srt/configs/model_config.py" if s.engine == "sglang" else ""),
+    )
+
+
+def _cannot_say(s: Subject, lost: list[str]) -> Finding:
+    return Finding(
+        code="speculators-config-loses",
+        severity="note",
+        title=f"a flat config for {s.who} cannot express everything that this one does",
+        detail="workbench fix lists it again with what it writes. Where it changes the output, "
+        "there is a separate finding.",
+        evidence_for=tuple(lost),
+        next_step="Serve the draft with vLLM, which reads the nested form, or check each line.",
+    )
+
+
+def _lost(s: Subject) -> list[str]:
+    """Return the fields that flattening cannot carry over, as far as the config knows them."""
+    flattened = getattr(s.checkpoint.config, "flattened", None)
+    try:
+        lost = getattr(flattened(), "lost", ()) if callable(flattened) else ()
+        return [str(name) for name in lost]
+    except Exception:  # what flattening cannot do is reported by the diff itself
+        return []

@@ -1,0 +1,234 @@
+"""What the contracts look at: a checkpoint, what its loader did, the target and the launch."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from packaging.version import InvalidVersion, Version
+
+from workbench.checkpoint.records import TensorInfo, TensorTable
+from workbench.loaders.outcome import LoadOutcome
+
+# What an engine reads or does, by version: the last release seen without it and the first with it ("" =
+# in no release seen, up to the last one in SEEN). Between the two nobody looked. Read from the wheels
+# of SGLang 0.4.4 to 0.5.23 (all of them) and of 21 releases of vLLM from 0.9.2 to 0.32.0.
+SINCE: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "sglang": {
+        "eagle_config": ("0.4.8.post1", "0.4.9"),
+        "lm_head from target": ("0.5.1.post3", "0.5.2"),
+        "num_aux": ("0.5.11", "0.5.12"),
+        "fc_norm": ("0.5.11", "0.5.12"),
+        "norm_output": ("0.5.11", "0.5.12"),
+        "norm_before_fc": ("0.5.16", "0.5.17"),
+        "norm_before_residual": ("0.5.23", ""),
+        "top-level aux ids": ("0.5.23", ""),
+        "speculators": ("0.5.23", ""),
+        "deepseek ids as given": ("0.5.12.post1", "0.5.13"),
+        "gpt_oss ids as given": ("0.5.16", "0.5.17"),
+    },
+    "vllm": {
+        "norm_before_residual": ("0.10.0", "0.10.2"),
+        "speculators": ("0.10.0", "0.10.2"),
+        "eagle_config": ("0.10.2", "0.11.2"),
+        "top-level aux ids": ("0.10.2", "0.11.2"),
+        "norm_before_fc": ("0.17.1", "0.18.1"),
+        "num_aux": ("0.21.0", "0.22.1"),
+        "fc_norm": ("0.21.0", "0.22.1"),
+        "norm_output": ("0.21.0", "0.22.1"),
+        "speculators norm_before_fc": ("0.18.1", "0.19.1"),
+        "speculators fc_norm": ("0.24.0", "0.25.1"),
+        "speculators norm_output": ("0.24.0", "0.25.1"),
+        "qwen3 draft": ("0.23.0", "0.24.0"),
+        "d2t refused at full vocabulary": ("0.29.0", "0.30.0"),
+    },
+}
+SEEN = {"sglang": "0.5.23", "vllm": "0.32.0"}
+
+SOURCE = {
+    "sglang": "sglang/srt/models/llama_eagle3.py",
+    "vllm": "vllm/model_executor/models/llama_eagle3.py",
+    "tensorrt-llm": "tensorrt_llm/_torch/models/modeling_speculative.py",
+}
+NAMES = {"sglang": "SGLang", "vllm": "vLLM", "tensorrt-llm": "TensorRT-LLM"}
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Subject:
+    """One draft or model in front of one engine.
+
+    Attributes
+    ----------
+    checkpoint
+        Offers ``table``, ``config`` and ``tensor(name)``; only small integer tensors are read.
+    target
+        The target's checkpoint or config, None where it is not known.
+    launch
+        Arguments of the server's command line, empty where they are not known.
+    """
+
+    checkpoint: Any
+    outcome: LoadOutcome
+    target: Any = None
+    launch: tuple[str, ...] = ()
+
+    @property
+    def engine(self) -> str:
+        """The engine's name, as in ``registry.ROOMS``."""
+        return self.outcome.engine
+
+    @property
+    def who(self) -> str:
+        """The engine with its version, for a sentence."""
+        name = NAMES.get(self.engine, self.engine or "the model")
+        return f"{name} {self.outcome.version}".strip()
+
+    @property
+    def table(self) -> TensorTable:
+        """The checkpoint's tensors."""
+        table: TensorTable = self.checkpoint.table
+        return table
+
+    def place(self, file: str = "") -> str:
+        """Return a source file of the engine with its version."""
+        file = file or SOURCE.get(self.engine, "")
+        return f"{file} ({self.outcome.version})" if file and self.outcome.version else file
+
+    def since(self, feature: str) -> bool | None:
+        """Tell whether the engine's version does it; None where nobody looked."""
+        last, first = SINCE.get(self.engine, {}).get(feature, ("", ""))
+        try:
+            version = Version(self.outcome.version)
+        except InvalidVersion:
+            return None
+        if first and version >= Version(first):
+            return True
+        return False if last and version <= Version(last) else None
+
+    # -- the config ---------------------------------------------------------------------------
+
+    @cached_property
+    def raw(self) -> Mapping[str, Any]:
+        """The config as read; {} for none."""
+        raw = getattr(self.checkpoint.config, "raw", None)
+        return raw if isinstance(raw, Mapping) else {}
+
+    @property
+    def nested(self) -> bool:
+        """Whether the config has speculators' nested form."""
+        return getattr(self.checkpoint.config, "layout", "") == "speculators"
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return a field of the config, from its flat form or from the top level."""
+        value = self.checkpoint.config.get(name, None)
+        if value is None:
+            value = self.raw.get(name)
+        return default if value is None else value
+
+    def number(self, name: str) -> int | None:
+        """Return a whole number of the config, None where there is none."""
+        return _whole(self.get(name))
+
+    @cached_property
+    def eagle_config(self) -> Mapping[str, Any]:
+        """The ``eagle_config`` of the config; {} for none."""
+        value = self.get("eagle_config")
+        return value if isinstance(value, Mapping) else {}
+
+    @cached_property
+    def target_config(self) -> Any:
+        """The target's config, None where no target is known."""
+        return getattr(self.target, "config", self.target)
+
+    def of_target(self, name: str) -> int | None:
+        """Return a whole number of the target's config, None where it is not known."""
+        return None if self.target_config is None else _whole(self.target_config.get(name, None))
+
+    # -- the tensors --------------------------------------------------------------------------
+
+    @cached_property
+    def eagle3(self) -> bool:
+        """Whether this is an EAGLE-3 draft, by class, by config or by its tensors."""
+        says = [self.outcome.model_class, *getattr(self.checkpoint.config, "architectures", ())]
+        says += [str(self.raw.get("speculators_model_type", ""))]
+        return any("eagle3" in name.lower() for name in says) or self.eagle3_tensors
+
+    @cached_property
+    def eagle3_tensors(self) -> bool:
+        """Whether the tensors are those of an EAGLE-3 draft: fc, and d2t or hidden_norm."""
+        if len(self.table) > 4096:  # no draft has that many, and the search looks at every name
+            return False
+        mark = self.find("hidden_norm.weight") or self.containing("d2t")
+        return bool(self.find("fc.weight") and mark)
+
+    def find(self, name: str) -> list[TensorInfo]:
+        """Return the tensors of that name, under whatever prefix."""
+        tail = "." + name
+        return [self.table[n] for n in self.table.names if n == name or n.endswith(tail)]
+
+    def containing(self, text: str) -> list[TensorInfo]:
+        """Return the tensors with `text` in their name, as loaders look for d2t and t2d."""
+        return [self.table[n] for n in self.table.names if text in n]
+
+    def values(self, tensor: TensorInfo) -> Array:
+        """Return the values of a small tensor, flat; torch is needed only for types numpy lacks."""
+        plain = tensor.dtype[:1] in "IU" or tensor.dtype in ("BOOL", "F16", "F32", "F64")
+        read = self.checkpoint.numpy if plain else self.checkpoint.tensor
+        values = read(tensor.name).reshape(-1)
+        return np.asarray(values) if plain else np.asarray(values.tolist())
+
+    def reached(self, tensor: TensorInfo) -> bool:
+        """Tell whether the loader put that tensor anywhere."""
+        return any(tensor.name in g.names for g in self.outcome.keys if g.status == "loaded")
+
+    # -- vocabularies -------------------------------------------------------------------------
+
+    @property
+    def draft_vocab(self) -> int | None:
+        """``draft_vocab_size`` as the config says, None where it says none."""
+        return self.number("draft_vocab_size")
+
+    @property
+    def vocab(self) -> int | None:
+        """The target's vocabulary size, as the draft's config says."""
+        return self.number("vocab_size")
+
+    @property
+    def target_hidden(self) -> int | None:
+        """Width of one target layer's features, as the draft's config says."""
+        return self.number("target_hidden_size") or self.number("hidden_size")
+
+
+def arguments(launch: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return the arguments of a command line, given as text or in pieces."""
+    if launch is None:
+        return ()
+    if not isinstance(launch, str):
+        return tuple(str(piece) for piece in launch)
+    try:
+        return tuple(shlex.split(launch.replace("\\\n", " ")))
+    except ValueError:
+        return tuple(launch.split())
+
+
+def algorithm(launch: Sequence[str]) -> str | None:
+    """Return the value of ``--speculative-algorithm``, the last one given; None where it is absent.
+
+    argparse takes any unambiguous beginning of an option: ``--speculative-algo`` is the same.
+    """
+    found = None
+    for at, piece in enumerate(launch):
+        head, equals, value = piece.partition("=")
+        if "--speculative-algorithm".startswith(head) and len(head) >= len("--speculative-al"):
+            found = value if equals else (*launch, "")[at + 1]
+    return found
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

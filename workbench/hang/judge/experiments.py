@@ -1,0 +1,343 @@
+"""The one next change, in the spelling of the release, with what each outcome would mean."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+
+from workbench.core.finding import Experiment
+from workbench.facts import flags
+from workbench.hang.judge.rank_group import RankGroup
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Step:
+    """One thing to change, or to look at.
+
+    Attributes
+    ----------
+    spellings
+        A flag as releases spell it, the newest first; `flags.spelling` picks.
+    variable
+        An environment variable, ``NAME=value``.
+    without
+        A flag to leave out: only where the launch has it.
+    act
+        Something to do that changes no launch.
+    sets
+        The canonical flag and the value that show that the launch has it already; ``*``: any value.
+    """
+
+    right: str
+    wrong: str
+    spellings: tuple[str, ...] = ()
+    variable: str = ""
+    without: str = ""
+    act: str = ""
+    sets: tuple[str, str] = ("", "")
+    cost: str = "one start of the server"
+
+
+_UNCHANGED = "everything else as it was, and a new log file"
+_LONG = "One pass proves nothing where the hang comes and goes: flip back, and count at least ten passes."
+
+STEPS: Mapping[str, Step] = {
+    "soft_watchdog": Step(
+        spellings=("--soft-watchdog-timeout 120",),
+        sets=("soft-watchdog-timeout", "*"),
+        right="120 s after the last progress the log holds the stacks of every rank: the rank that is not "
+        "in the others' frame is the one to look at",
+        wrong="there is no dump and the start goes through: the hang comes and goes. " + _LONG,
+    ),
+    "decode_graphs_off": Step(
+        spellings=("--cuda-graph-backend-decode=disabled", "--disable-cuda-graph"),
+        sets=("cuda-graph-backend-decode", "disabled"),
+        right="the server starts: the hang is specific to the capture of decode graphs (consistent with it, "
+        "no proof). " + _LONG,
+        wrong="it hangs at the same operation outside a capture: graphs are not the cause; look at that "
+        "operation",
+        cost="one start; decoding is slower while it is off",
+    ),
+    "prefill_graphs_off": Step(
+        spellings=("--cuda-graph-backend-prefill=disabled", "--disable-piecewise-cuda-graph"),
+        sets=("cuda-graph-backend-prefill", "disabled"),
+        right="the server gets past this phase: the hang is specific to prefill graphs. " + _LONG,
+        wrong="it hangs at the same operation: graphs are not the cause",
+    ),
+    "custom_all_reduce_off": Step(
+        spellings=("--disable-custom-all-reduce",),
+        sets=("disable-custom-all-reduce", "true"),
+        right="the server starts: the custom all-reduce (its registration of graph buffers, or P2P) is "
+        "involved. " + _LONG,
+        wrong="it hangs in the same place: look at NCCL itself, or at one rank's own work",
+        cost="one start; all-reduce of small batches is slower",
+    ),
+    "autotune_off": Step(
+        spellings=("--disable-flashinfer-autotune",),
+        sets=("disable-flashinfer-autotune", "true"),
+        right="the server starts: the ranks had not tuned the same tactics (caches that differ). " + _LONG,
+        wrong="it hangs in the next collective: the autotuner is only where it became visible",
+        cost="one start; some kernels are slower",
+    ),
+    "symm_mem_off": Step(
+        without="--enable-symm-mem",
+        sets=("enable-symm-mem", "true"),
+        right="the server starts: the ranks allocate symmetric memory out of step",
+        wrong="it hangs in the same place",
+    ),
+    "overlap_off": Step(
+        spellings=("--disable-overlap-schedule",),
+        sets=("disable-overlap-schedule", "true"),
+        right="the warm-up request is answered: the overlap of scheduling and forward is involved. " + _LONG,
+        wrong="the main thread is then in the forward itself: its frame names the operation",
+        cost="one start; throughput is lower",
+    ),
+    "no_hooks": Step(
+        without="--forward-hooks",
+        sets=("forward-hooks", "*"),
+        right="requests are answered: a forward hook of the launch does not return on one rank",
+        wrong="the same rank does not move without the hooks: they only showed where",
+    ),
+    "skip_warmup": Step(
+        spellings=("--skip-server-warmup",),
+        sets=("skip-server-warmup", "true"),
+        right="the port opens, and the first request of your own shows what hangs",
+        wrong="the port stays closed: the hang is before the warm-up request",
+    ),
+    "no_speculation": Step(
+        without="--speculative-algorithm",
+        sets=("speculative-algorithm", "*"),
+        right="the server starts without the draft: its graphs, or its model, are involved",
+        wrong="the target alone hangs in its capture: look there",
+        cost="one start; no speculation while it is off",
+    ),
+    "half_the_ranks": Step(
+        spellings=("--tp-size {half}",),
+        right="it starts with fewer ranks: one GPU, one link or the number of ranks is involved",
+        wrong="it hangs with fewer ranks as well: the cause is not a single GPU of the other half",
+        cost="one start; the model has to fit on half the GPUs",
+    ),
+    "nccl_debug": Step(
+        variable="NCCL_DEBUG=INFO",
+        right="the last NCCL line of each rank names the step (socket, P2P, topology) at which it waits, and "
+        "the interface it chose",
+        wrong="NCCL prints nothing: the ranks do not reach NCCL, and they wait for torch's store",
+    ),
+    "p2p_off": Step(
+        variable="NCCL_P2P_DISABLE=1",
+        right="the process groups come up: P2P between two GPUs does not work (IOMMU, ACS, topology)",
+        wrong="they still do not: the network interface is next (NCCL_SOCKET_IFNAME)",
+        cost="one start; slower transfers while it is off",
+    ),
+    "eager_modules": Step(
+        variable="CUDA_MODULE_LOADING=EAGER",
+        right="the capture goes through: kernels were loaded lazily inside it, under the driver's lock",
+        wrong="it hangs in the same native frame",
+        cost="one start; more GPU memory and a slower start",
+    ),
+    "fresh_cache": Step(
+        variable="{cache}=/tmp/fresh-cache",
+        right="the kernels are built anew and the start goes on: a lock file without a holder stayed behind",
+        wrong="it waits for the lock in the new folder too: a live process holds it",
+        cost="one start, and the kernels are compiled again (minutes)",
+    ),
+    "local_weights": Step(
+        spellings=("--model-path /local/copy/of/the/model",),
+        right="all ranks end loading within seconds of each other: the storage was slow or stuck",
+        wrong="the same rank is late again: look at its host, its GPU, its part of the checkpoint",
+        cost="one copy of the weights, one start",
+    ),
+    "other_gpu": Step(
+        variable="CUDA_VISIBLE_DEVICES={permuted}",
+        right="another rank hangs, on the same GPU as before: that GPU (or its link) is at fault; see Xid in "
+        "dmesg",
+        wrong="the same rank hangs on another GPU: its own work is at fault, not the GPU",
+    ),
+    "dist_debug": Step(
+        variable="TORCH_DISTRIBUTED_DEBUG=DETAIL",
+        right="torch names the rank and the collective that do not match, instead of waiting",
+        wrong="torch reports no mismatch: the rank never reaches the collective; look at its own frame",
+        cost="one run, slower collectives",
+    ),
+    "no_injection": Step(
+        act="unset {stuck}, everything else as it was",
+        right="the server starts: it slept because the switch asked for it",
+        wrong="it still does not move: take snapshots again without the switch",
+    ),
+    "precompile": Step(
+        act="run `python3 -m sglang.compile_deep_gemm` with the arguments of this launch, then launch it "
+        "unchanged",
+        right="all ranks find the kernels and reach the capture together",
+        wrong="a rank compiles again: the ranks do not share the cache folder",
+        cost="minutes of compilation, once",
+    ),
+    "continue_rank": Step(
+        act="kill -CONT {pids}",
+        right="{odd} goes on and the others with it: it had been stopped from outside (SIGSTOP, a debugger, "
+        "a frozen container); find out by whom",
+        wrong="it stops again, or is in the same frame in state S: then relaunch with {next}, nothing "
+        "else changed",
+        cost="seconds; nothing is restarted",
+    ),
+    "detach": Step(
+        act="detach what traces {odd}: TracerPid in /proc/{traced}/status names it (a debugger, a py-spy)",
+        right="{odd} goes on and the others with it: the tracer had stopped it",
+        wrong="it is in the same frame in state S: then relaunch with {next}, nothing else changed",
+        cost="seconds; nothing is restarted",
+    ),
+    "wait": Step(
+        act="change nothing; wait, then take two snapshots: workbench.attach({main_pid}snapshots=2, "
+        "interval=60)",
+        right="the working rank has made progress, and the phase with it: slow, not hung",
+        wrong="its stack, CPU time and I/O are the same in both snapshots: then it is hung, and that rank is "
+        "the one to look at",
+        cost="a minute or two",
+    ),
+    "second_snapshot": Step(
+        act="change nothing; take two snapshots: workbench.attach({main_pid}snapshots=2, interval=30)",
+        right="the same frames and no CPU time in both: hung, and an odd rank can be named",
+        wrong="frames, CPU time or I/O move: it is slow, and waiting is right",
+        cost="half a minute; each process pauses for a fraction of a second",
+    ),
+    "more_snapshots": Step(
+        act="change nothing; take five snapshots: workbench.attach({main_pid}snapshots=5, interval=7)",
+        right="the log gets a line of a batch, or a stack moves: it serves",
+        wrong="all snapshots are the same and the log stays silent: it hangs in that batch",
+        cost="half a minute; each process pauses for a fraction of a second",
+    ),
+    "read_exception": Step(
+        act="change nothing; read the exception in the log, line {exception}",
+        right="it names the file, the tensor or the setting that {raised} could not work with: that is the "
+        "thing to change",
+        wrong="it is a consequence (a closed connection, a peer that is gone): the earliest one in the log "
+        "counts",
+        cost="seconds",
+    ),
+    "see_all": Step(
+        act="change nothing; take snapshots where every stack can be read: as root on the host, or with "
+        "--cap-add SYS_PTRACE (Kubernetes: securityContext.capabilities.add: [SYS_PTRACE])",
+        right="every rank shows its stack, and an odd rank can be named",
+        wrong="a stack still cannot be read: its refusal says why",
+        cost="seconds on the host; one start where the container has to be changed",
+    ),
+    "collect_rest": Step(
+        act="run `workbench collect -o NODE.zip` on the nodes that were not collected, and open the zips "
+        "together",
+        right="all ranks are in the evidence, and an odd rank can be named",
+        wrong="all ranks are in the same frame: the stacks point at none of them",
+        cost="a minute a node",
+    ),
+    "native": Step(
+        act="change nothing; take snapshots with native frames: workbench.attach({main_pid}native=True)",
+        right="the leaf names what it waits in (gloo, NCCL, the driver, a lock)",
+        wrong="the native leaf is Python itself: the wait is in Python code",
+        cost="each process pauses for about a second",
+    ),
+    "why_dead": Step(
+        act="change nothing; ask the kernel on {host}: dmesg -T | grep -iE 'killed process|oom|xid|segfault'",
+        right="it names the process or the GPU: memory (lower --mem-fraction-static or the host's load) or "
+        "hardware",
+        wrong="nothing there: its last log lines and the core file are next; then relaunch with {next}, "
+        "nothing else changed",
+        cost="seconds",
+    ),
+    "ask_health": Step(
+        act="send one request with a time limit: curl -m 20 http://HOST:PORT/health_generate",
+        right="it answers 200: the server is healthy; the fault is in the client, the address or a proxy",
+        wrong="it does not answer: take snapshots while the request is pending",
+        cost="one token",
+    ),
+    "activate": Step(
+        act="activate the gated launch (it waits for that on purpose), or start it without its gate",
+        right="the log says `Gated launch activated.`",
+        wrong="the ranks stay in _wait_until_activated: the activation reaches another port",
+        cost="seconds",
+    ),
+    "device_coredump": Step(
+        variable="CUDA_ENABLE_USER_TRIGGERED_COREDUMP=1",
+        right="a core dump asked for at the hang names the kernel that spins on each GPU",
+        wrong="the GPUs run no kernel: the wait is on the host",
+        cost="one start; set CUDA_COREDUMP_PIPE's file to ask for the dump",
+    ),
+    "read_log": Step(
+        act="give the server's log as well: workbench.attach({main_pid}log='server.log')",
+        right="the last line of each rank shows the phase, and which rank is behind",
+        wrong="the log is silent since the same line on all ranks: by the log, none is behind",
+        cost="seconds",
+    ),
+}  # fmt: skip
+
+
+def plan(ladder: Iterable[str], group: RankGroup, words: Mapping[str, str]) -> Experiment:
+    """Return the first step of a ladder that the launch has not taken yet.
+
+    Parameters
+    ----------
+    ladder
+        Names of STEPS. ``second_snapshot`` closes every ladder: it is always possible.
+    words
+        What the texts name: ``odd``, ``pids``, ``host``, ``cache``, ….
+    """
+    known = dict(words)
+    known.setdefault("next", _next_text(ladder, group, known))
+    for name in (*ladder, "second_snapshot"):
+        change = _change(STEPS[name], group, known)
+        if change:
+            return _experiment(STEPS[name], change, group, known)
+    raise AssertionError("the last step of a ladder is always possible")
+
+
+def _next_text(ladder: Iterable[str], group: RankGroup, words: Mapping[str, str]) -> str:
+    steps = (STEPS[name] for name in ladder)
+    found = (_change(step, group, words) for step in steps if not step.act)
+    return next((change for change in found if change), "--soft-watchdog-timeout 120")
+
+
+def _change(step: Step, group: RankGroup, words: Mapping[str, str]) -> str:
+    """Return the change as a command line or an environment spells it; "" where it is done or impossible."""
+    flag, value = step.sets
+    has = group.arguments.get(flag, flags.UNSET) if flag else flags.UNSET
+    wanted = has not in (flags.UNSET, "false") if value == "*" else has == value
+    set_already = bool(flag) and wanted
+    if step.without:
+        return f"without {step.without}" if set_already else ""
+    if set_already:
+        return ""
+    if step.spellings:
+        chosen = flags.spelling(step.spellings, group.version)
+        return _filled(chosen, words) if chosen else ""
+    if step.variable:
+        text = _filled(step.variable, words)
+        name, _, setting = text.partition("=")
+        return "" if group.environment.get(name) == setting else text
+    return _filled(step.act, words)
+
+
+def _filled(text: str, words: Mapping[str, str]) -> str:
+    """Return a text with its words, "" where one of them is not known."""
+    try:
+        return text.format_map(words)
+    except KeyError:
+        return ""
+
+
+def _experiment(step: Step, change: str, group: RankGroup, words: Mapping[str, str]) -> Experiment:
+    acts = bool(step.act)
+    if step.without:
+        undo = f"put {step.without} back"
+        change += (
+            " and the flags that belong to it" if step.without == "--speculative-algorithm" else ""
+        )
+    elif acts:
+        undo = "nothing is changed" if "change nothing" in step.act else ""
+    else:
+        name = change.split(maxsplit=1)[0].partition("=")[0]
+        before = group.environment.get(name)
+        undo = f"set {name}={before} again" if before else f"leave {name} out again"
+    return Experiment(
+        change=change if acts else f"{change} ({_UNCHANGED})",
+        if_right=_filled(step.right, words) or step.right,
+        if_wrong=_filled(step.wrong, words) or step.wrong,
+        cost=step.cost,
+        undo=undo,
+    )

@@ -1,0 +1,135 @@
+"""What matters to a group next to its ranks: sizes that are believed, helpers, NCCL's own counts."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from workbench.facts import flags
+from workbench.hang.judge.rank_group import Helper
+from workbench.hang.records import Process, Role, Scene, Snapshot
+
+# The largest launch that is believed.
+MOST_RANKS = 65536
+
+
+def whole(arguments: Mapping[str, str], name: str) -> int:
+    """Return a size of a launch, 1 where the arguments do not have it."""
+    value = arguments.get(name, "")
+    return int(value) if value.isdigit() and 0 < int(value) < 10**6 else 1
+
+
+def bounded(scene: Scene) -> Scene:
+    """Return a scene without ranks and sizes that no launch has: each absent rank costs memory."""
+    sizes = ("tp-size", "pp-size", "dp-size")
+    told = {flags.canonical(name, ""): name for name in scene.arguments}
+    given = flags.normalise(scene.arguments, "")
+    product = math.prod(whole(given, name) for name in sizes)
+    dropped = {told[name] for name in sizes if name in told} if product > MOST_RANKS else set()
+
+    def placed(process: Process) -> Process:
+        far = process.rank is not None and not 0 <= process.rank.world < MOST_RANKS
+        return dataclasses.replace(process, rank=None) if far else process
+
+    return dataclasses.replace(
+        scene,
+        arguments={n: v for n, v in scene.arguments.items() if n not in dropped},
+        expected_ranks=scene.expected_ranks if (scene.expected_ranks or 0) <= MOST_RANKS else None,
+        exits={n: code for n, code in scene.exits.items() if n < MOST_RANKS},
+        not_collected=tuple(n for n in scene.not_collected if n < MOST_RANKS),
+        snapshots=tuple(
+            dataclasses.replace(one, processes=tuple(map(placed, one.processes)))
+            for one in scene.snapshots
+        ),
+    )
+
+
+# Without each of these no request is answered; tokenizer workers are several.
+_NEEDED: tuple[Role, ...] = ("parent", "detokenizer", "controller")
+
+
+def helpers(hosts: Iterable[Sequence[Snapshot]]) -> tuple[Helper, ...]:
+    """Return the processes next to the ranks that do not run in the last snapshot of their host."""
+    found: list[Helper] = []
+    for snapshots in hosts:
+        listed = [s for s in snapshots if any(p.rank and p.state for p in s.processes)]
+        if not listed:
+            continue
+        now = {p.pid: p for p in listed[-1].processes}
+        for role in _NEEDED:
+            last = [p for p in now.values() if p.role == role and p.state is not None]
+            if any(p.state not in ("Z", "X", "T") for p in last):
+                continue
+            found += [Helper(role, p.pid, p.host, p.state or "") for p in last]
+            before = [p for s in listed[:-1] for p in s.processes if p.role == role and p.state]
+            gone = {p.pid: Helper(role, p.pid, p.host, "") for p in before if p.pid not in now}
+            found += gone.values() if not last else ()
+    return tuple(found)
+
+
+def mute(scene: Scene) -> bool:
+    """Whether one of the server's main process and its detokenizer was seen, and not the other."""
+    roles = {p.role for processes in read_by_host(scene).values() for p in processes}
+    return ("parent" in roles) is not ("detokenizer" in roles)
+
+
+def read_by_host(scene: Scene) -> dict[str, list[Process]]:
+    """Return the processes that were read in /proc, by host, in the order of the snapshots.
+
+    What launched the ranks is the main process, whatever its title is: a script may embed the engine.
+    """
+    found: dict[str, list[Process]] = {}
+    for snapshot in sorted(scene.snapshots, key=lambda one: one.at):
+        read = with_main(snapshot).processes
+        if any(p.state is not None for p in read):
+            found.setdefault(snapshot.host, []).extend(p for p in read if p.state is not None)
+    return found
+
+
+def with_main(snapshot: Snapshot) -> Snapshot:
+    """Return a snapshot in which the process that launched the ranks is the main process."""
+    launchers = {p.parent for p in snapshot.processes if p.role == "scheduler"}
+    return dataclasses.replace(
+        snapshot,
+        processes=tuple(
+            dataclasses.replace(p, role="parent") if p.role == "other" and p.pid in launchers else p
+            for p in snapshot.processes
+        ),
+    )
+
+
+# What every rank of a communicator launches equally often; sends and receives are of pairs.
+_ALL_LAUNCH = re.compile(
+    r"^(?:all_?reduce|broadcast|reduce|all_?gather|reduce_?scatter)", re.IGNORECASE
+)
+
+
+def behind(records: Mapping[str, object], pids: Mapping[int, int], size: int) -> tuple[int, ...]:
+    """Return the ranks that by NCCL's own counts (RAS) launched fewer collectives than the others.
+
+    A communicator numbers its ranks for itself: a process is known by its pid; the number counts only in a
+    communicator of all ranks, as where the pids are of another namespace.
+    """
+    reports = records.get("ras")
+    last = reports[-1] if isinstance(reports, list) and reports else reports
+    communicators = last.get("communicators") if isinstance(last, dict) else None
+    found: set[int] = set()
+    for one in communicators if isinstance(communicators, list) else ():
+        ranks = one.get("ranks") if isinstance(one, dict) else None
+        told = [r for r in ranks if isinstance(r, dict)] if isinstance(ranks, list) else []
+        counts: dict[int, int] = {}
+        for rank in told:
+            said = rank.get("collective_counts")
+            alone, pid = rank.get("rank"), rank.get("pid")
+            number = pids.get(pid) if isinstance(pid, int) else None
+            if number is None and len(told) == size and isinstance(alone, int):
+                number = alone
+            if number is not None and isinstance(said, dict):
+                every = (n for name, n in said.items() if _ALL_LAUNCH.match(str(name)))
+                counts[number] = sum(n for n in every if isinstance(n, int))
+        if len(counts) == len(told) and len(set(counts.values())) > 1:
+            most = max(counts.values())
+            found |= {rank for rank, count in counts.items() if count < most}
+    return tuple(sorted(found))

@@ -1,0 +1,542 @@
+"""SGLang's DeepSeek family: V2 and V3 targets, the NextN draft layer, and Kimi-K2.5 as a target.
+
+One loader serves all of them (``deepseek_v2.py``, since 0.5.8 ``deepseek_common/deepseek_weight_loader.py``).
+Shared experts are described as a module of their own. On NVIDIA GPUs DeepSeek-V3 and R1 count them among the
+routed experts unless --disable-shared-experts-fusion is given: the same keys load, under another name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from packaging.version import Version
+
+from workbench.loaders.families import (
+    ONCE,
+    PLAIN,
+    Blueprint,
+    Layout,
+    experts,
+    layout_of,
+    mla,
+    mlp,
+    whole,
+)
+from workbench.loaders.profile import Model, NotCovered, Profile, Reaction, Refused, Route, indices
+from workbench.loaders.sglang_parts import (
+    MISMATCH,
+    cut_to_share,
+    flag,
+    merge,
+    readable,
+    verified_in,
+    vocabulary,
+)
+
+if TYPE_CHECKING:
+    from workbench.checkpoint.config import Config
+
+V2 = "sglang/srt/models/deepseek_v2.py"
+COMMON = "sglang/srt/models/deepseek_common/deepseek_weight_loader.py"
+KIMI = "sglang/srt/models/kimi_k25.py"
+
+# Numbers past the last layer that are routed on their own: the NextN layers stand there.
+_PAST = 8
+_HEAD = "the target's lm_head"
+_EMBED = "the target's embed_tokens"
+_NEXTN_OWN = ("shared_head.norm", "eh_proj", "enorm", "hnorm")
+
+
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """How the loader of one range of releases treats keys.
+
+    Attributes
+    ----------
+    joint
+        q_a_proj and kv_a_proj_with_mqa become one parameter, written once both were seen.
+    plain, expert
+        The reaction to an unknown key, and to an unknown key of an expert; gate_proj and up_proj
+        outside of experts always raise a KeyError.
+    skips_layers
+        Keys of layers past the last are skipped as another pipeline stage's.
+    whole_experts
+        ``experts.gate_up_proj`` and ``experts.down_proj`` with all experts in one tensor are taken too.
+    """
+
+    first: str
+    last: str
+    place: str
+    joint: bool = True
+    plain: Reaction = "warning"
+    expert: Reaction = "raises"
+    skips_layers: bool = True
+    whole_experts: bool = False
+
+    @property
+    def reads_number(self) -> bool:
+        """Whether post_load_weights parses the names it was given; seen from 0.4.7 on."""
+        return Version(self.first) >= Version("0.4.7")
+
+
+RULES: tuple[Rules, ...] = (
+    Rules(
+        "0.4.4",
+        "0.4.5.post3",
+        f"{V2}:1091 (0.4.4)",
+        joint=False,
+        plain="raises",
+        skips_layers=False,
+    ),
+    Rules("0.4.6", "0.4.7.post1", f"{V2}:1615 (0.4.6)", plain="raises", skips_layers=False),
+    Rules("0.4.8", "0.4.10.post2", f"{V2}:2050 (0.4.8)", skips_layers=False),
+    Rules("0.5.1", "0.5.5.post3", f"{V2}:2445 (0.5.1)"),
+    Rules("0.5.6", "0.5.7", f"{V2}:3639 (0.5.7)", expert="warning"),
+    Rules("0.5.8", "0.5.19", f"{COMMON}:96 (0.5.9)", expert="warning"),
+    Rules("0.5.20", "0.5.23", f"{COMMON}:249 (0.5.23)", expert="warning", whole_experts=True),
+)
+
+
+def _sparse(config: Config, layers: int) -> list[int]:
+    """Return the numbers of the layers with experts."""
+    if config.get("n_routed_experts", None) is None:
+        return []
+    first, every = config.get("first_k_dense_replace", 0), config.get("moe_layer_freq", 1) or 1
+    for name, value in (("first_k_dense_replace", first), ("moe_layer_freq", every)):
+        if not isinstance(value, int):
+            raise Refused(f"{name} is {value!r:.60} in the config: TypeError", V2)
+    return [n for n in range(layers) if n >= first and n % every == 0]
+
+
+def _layout(config: Config, module: str, prefix: str, *, packed: bool = False) -> Layout:
+    """Return how a module is stored; codes of 4 bits are described for experts alone."""
+    layout = layout_of(config, f"{prefix}{module}")
+    if layout.name == "pack-quantized" and not packed:
+        raise NotCovered(f"{module} in packed codes: only experts are described in this form")
+    return layout
+
+
+def decoder(
+    out: Blueprint,
+    config: Config,
+    rules: Rules,
+    layers: list[int],
+    sparse: list[int],
+    prefix: str = "",
+) -> None:
+    """Add decoder layers under ``model.layers.{}``.
+
+    Parameters
+    ----------
+    layers, sparse
+        Numbers of all layers and of those with experts.
+    prefix
+        What the checkpoint's names have before ``model.``, for the quantisation's list of exceptions.
+    """
+    hidden, some = whole(config, "hidden_size"), str(layers[-1])
+    index, name = indices(layers), "model.layers.{}"
+    attention = _layout(config, f"model.layers.{some}.self_attn.o_proj", prefix)
+    mla(out, f"{name}.self_attn", index, config, layout=attention, joint=True)
+    if attention.name == "fp8-block":
+        # Scales of an FP8 cache: 1 unless a file brings them.
+        for part in ("attn_mqa", "attn_mha"):
+            for scale in ("k_scale", "v_scale"):
+                out.add(f"{name}.self_attn.{part}.{scale}", (), index, optional=True)
+    for norm in ("input_layernorm", "post_attention_layernorm"):
+        out.add(f"{name}.{norm}.weight", (hidden,), index)
+    dense = sorted(set(layers) - set(sparse))
+    if dense:
+        layout = _layout(config, f"model.layers.{dense[0]}.mlp.up_proj", prefix)
+        inner = whole(config, "intermediate_size")
+        mlp(out, f"{name}.mlp", indices(dense), hidden, inner, layout=layout)
+    if sparse:
+        _experts(out, config, rules, sparse, prefix)
+    if not rules.joint and config.get("q_lora_rank", None) is not None:
+        _apart(out)
+
+
+def _experts(out: Blueprint, config: Config, rules: Rules, sparse: list[int], prefix: str) -> None:
+    hidden, inner = whole(config, "hidden_size"), whole(config, "moe_intermediate_size")
+    count, shared = whole(config, "n_routed_experts"), config.get("n_shared_experts", None)
+    index, name, some = indices(sparse), "model.layers.{}.mlp", f"model.layers.{sparse[-1]}.mlp"
+    out.add(f"{name}.gate.weight", (count, hidden), index)
+    if config.get("topk_method", "noaux_tc") == "noaux_tc":
+        out.add(f"{name}.gate.e_score_correction_bias", (count,), index)
+    layout = _layout(config, f"{some}.experts.0.up_proj", prefix, packed=True)
+    experts(
+        out,
+        f"{name}.experts",
+        sparse,
+        count=count,
+        hidden=hidden,
+        intermediate=inner,
+        layout=layout,
+    )
+    if layout.name == "pack-quantized":
+        _packed_experts(out, f"{name}.experts", sparse, count, hidden, inner)
+    if rules.whole_experts and layout == PLAIN:
+        for key, into, shape in (
+            ("gate_up_proj", "w13_weight", (count, 2 * inner, hidden)),
+            ("down_proj", "w2_weight", (count, hidden, inner)),
+        ):
+            parameter = f"{name}.experts.{into}"
+            out.add(f"{name}.experts.{key}", shape, index, parameter=parameter, alternative=True)
+    if shared:
+        layout = _layout(config, f"{some}.shared_experts.up_proj", prefix)
+        mlp(out, f"{name}.shared_experts", index, hidden, inner * shared, layout=layout)
+
+
+def _packed_experts(
+    out: Blueprint, name: str, sparse: list[int], count: int, hidden: int, inner: int
+) -> None:
+    """Add what CompressedTensorsWNA16MoE keeps beside the codes, and turn the codes' shapes.
+
+    Codes and scales are kept transposed. The activation order is kept too, though files without one
+    (Kimi's) fill none of it and nothing reads it then.
+    """
+    for into in ("w13", "w2"):
+        for suffix in ("weight_packed", "weight_scale"):
+            parameter = f"{name}.{into}_{suffix}".replace("{}", "{0}", 1)
+            experts_, rows, columns = out.shapes[parameter]
+            out.shapes[parameter] = (experts_, columns, rows)
+    index = indices(sparse)
+    for projection, into, columns in (("gate_proj", "w13", hidden), ("down_proj", "w2", inner)):
+        out.add(
+            f"{name}.{{}}.{projection}.weight_g_idx",
+            (columns,),
+            indices(sparse, range(count)),
+            parameter=f"{name}.{into}_weight_g_idx",
+            whole=(count, columns),
+            fraction=1 / count,
+            optional=True,
+        )
+        sorted_ = f"{name}.{into}_g_idx_sort_indices"
+        out.add(sorted_, (count, columns), index, optional=True)
+
+
+def _apart(out: Blueprint) -> None:
+    """Undo the fusing of q_a_proj and kv_a_proj_with_mqa (releases before 0.4.6)."""
+    for at, slot in enumerate(out.slots):
+        if slot.joint:
+            own = slot.template.replace("{}", "{0}")
+            out.shapes.pop(slot.parameter, None)
+            if slot.shape is not None:
+                out.shapes[own] = slot.shape
+            out.slots[at] = dataclasses.replace(slot, parameter=own, fraction=1.0, joint="")
+
+
+def _finish(out: Blueprint, rules: Rules) -> None:
+    cut_to_share(out, rules.first)
+    # "up_proj" is found inside "gate_up_proj": what is fused already gets a name no parameter has.
+    out.slots[:] = [s for s in out.slots if not (s.alternative and ".gate_up_proj." in s.template)]
+
+
+def _route(name: str, rules: Rules, facts: Mapping[str, Any]) -> Route:
+    """Return where a key of a decoder goes, the numbers of layers settled already."""
+    place = rules.place
+    if rules.reads_number and "kv_b_proj" in name and not _third_part(name).isdecimal():
+        said = (
+            "after loading, SGLang reads the layer's number from the third part of each such name"
+        )
+        return Route("raise", reason=said, place=place)
+    if "rotary_emb.inv_freq" in name:
+        return Route("ignore", reason="a table that SGLang computes itself", place=place)
+    if "lm_head.weight" in name and facts["tied"]:
+        return Route("ignore", reason="tied to the embedding", place=place)
+    if name.endswith(".bias") and "gate." not in name:
+        return Route("load", name, place=place, unknown="silent")
+    if "mlp.experts." in name:
+        return Route("load", name, place=place, unknown=rules.expert)
+    for scale in ("k_scale", "v_scale"):
+        if scale in name:
+            renamed = name.replace(f"{scale[0]}_proj", "attn_mqa")
+            return Route("load", renamed, place=place, unknown=rules.plain)
+    if "gate_proj" in name or "up_proj" in name:
+        return Route("load", name, "a KeyError where there is no such parameter", place, "raises")
+    if rules.joint and facts["q_lora"] and ("q_a_proj" in name or "kv_a_proj_with_mqa" in name):
+        return Route("load", name, "held until its partner arrives", place, "silent")
+    return Route("load", name, place=place, unknown=rules.plain)
+
+
+def _third_part(name: str) -> str:
+    return [*name.split("."), "", "", ""][2]
+
+
+def _facts(config: Config, layers: int) -> dict[str, Any]:
+    return {
+        "hidden_size": whole(config, "hidden_size"),
+        "vocab_size": whole(config, "vocab_size"),
+        "num_layers": layers,
+        "num_nextn": int(config.get("num_nextn_predict_layers", 0) or 0),
+        "tied": flag(config, "tie_word_embeddings"),
+        "q_lora": config.get("q_lora_rank", None) is not None,
+        "shared_experts": "apart; on NVIDIA GPUs DeepSeek-V3 and R1 count them among the experts",
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """A DeepSeek target class over one range of releases; `prefix` is what Kimi's names begin with."""
+
+    model_class: str
+    rules: Rules
+
+    def build(self, config: Config) -> Model:
+        """Return what the class builds."""
+        readable(config)
+        layers = whole(config, "num_hidden_layers")
+        out = Blueprint()
+        language(out, config, self.rules)
+        return out.model(
+            special=frozenset(range(layers, layers + _PAST)), facts=_facts(config, layers)
+        )
+
+    def route(self, key: str, model: Model) -> Route:
+        """Return where a key goes."""
+        past = _past(key, model, self.rules)
+        return past or _route(key, self.rules, model.facts)
+
+    def profile(self) -> Profile:
+        """Return the profile of this range."""
+        return _profile(self.model_class, self.rules, self.build, self.route)
+
+
+def language(out: Blueprint, config: Config, rules: Rules, prefix: str = "") -> None:
+    """Add a whole language model: embedding, layers, norm and head."""
+    layers, hidden = whole(config, "num_hidden_layers"), whole(config, "hidden_size")
+    vocab = whole(config, "vocab_size")
+    vocabulary(out, "model.embed_tokens", vocab, hidden)
+    decoder(out, config, rules, list(range(layers)), _sparse(config, layers), prefix)
+    out.add("model.norm.weight", (hidden,))
+    if not flag(config, "tie_word_embeddings"):
+        vocabulary(out, "lm_head", vocab, hidden)
+    _finish(out, rules)
+
+
+def _past(name: str, model: Model, rules: Rules) -> Route | None:
+    """Return what happens to a key of a layer past the last, None for any other key."""
+    parts = name.split(".")
+    if len(parts) < 3 or parts[1] != "layers" or not parts[2].isdigit():
+        return None
+    if int(parts[2]) not in model.special:
+        return None
+    facts = model.facts
+    if facts["num_nextn"] > 0 and int(parts[2]) < facts["num_layers"] + facts["num_nextn"]:
+        return Route("ignore", reason="a NextN layer, which only the draft uses", place=rules.place)
+    if facts["num_nextn"] > 0 or rules.skips_layers:
+        said = f"the model has {facts['num_layers']} layers, later ones are silently skipped"
+        return Route("drop", reason=said, place=rules.place)
+    return None
+
+
+def _profile(model_class: str, rules: Rules, build: Any, route: Any, **notes: str) -> Profile:
+    return Profile(
+        "sglang",
+        model_class,
+        rules.first,
+        rules.last,
+        rules.place,
+        build,
+        route,
+        verified=verified_in(rules.first, rules.last),
+        unknown=rules.plain,
+        missing="silent",
+        mismatch="raises",
+        notes={
+            "unknown": f"{rules.place}: … not found in params_dict."
+            if rules.plain == "warning"
+            else f"{rules.place}: KeyError",
+            "missing": f"{rules.place}: it never checks for parameters that were not written",
+            "joint": f"{rules.place}: cached_a_proj",
+            "mismatch": MISMATCH,
+            **notes,
+        },
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class NextN:
+    """DeepseekV3ForCausalLMNextN: the one layer after the target's last, as a draft."""
+
+    rules: Rules
+
+    def build(self, config: Config) -> Model:
+        """Return what the class builds."""
+        readable(config)
+        layers, count = (
+            whole(config, "num_hidden_layers"),
+            config.get("num_nextn_predict_layers", None),
+        )
+        place = f"{self.rules.place} _initialize_nextn_conf"
+        if count is None:
+            raise Refused("no num_nextn_predict_layers in config.json: ValueError", place)
+        if count != 1:
+            raise Refused(f"num_nextn_predict_layers is {count}: only 1 is supported", place)
+        at, hidden = 0 if layers == 1 else layers, whole(config, "hidden_size")
+        inside = Blueprint()
+        decoder(inside, config, self.rules, [at], [at])
+        for name, shape in (
+            ("enorm", (hidden,)),
+            ("hnorm", (hidden,)),
+            ("eh_proj", (hidden, 2 * hidden)),
+            ("shared_head.norm", (hidden,)),
+        ):
+            inside.add(f"model.layers.{{}}.{name}.weight", shape, indices([at]))
+        _finish(inside, self.rules)
+        out = Blueprint()
+        merge(out, inside, _inside_nextn)
+        vocab = whole(config, "vocab_size")
+        shared = {"model.embed_tokens.weight": _EMBED, "lm_head.weight": _HEAD}
+        for name in ("model.embed_tokens", "lm_head"):
+            # Never read from the file, so a slot that no key can reach.
+            out.add(f"{name}.weight", (vocab, hidden))
+        facts = _facts(config, layers) | {"nextn_layer": at}
+        return out.model(shared=shared, special=frozenset({at}), facts=facts)
+
+    def route(self, key: str, model: Model) -> Route:
+        """Return where a key goes."""
+        place, start = self.rules.place, f"model.layers.{model.facts['nextn_layer']}"
+        if not key.startswith(start):
+            said = f"not of the NextN layer ({start}), so the target's"
+            return Route("ignore", reason=said, place=place)
+        if "shared_head.head" in key or "embed_tokens" in key:
+            return Route("ignore", reason="shared with the target", place=place)
+        return _route(key, self.rules, model.facts)
+
+    def profile(self) -> Profile:
+        """Return the profile of this range."""
+        model_class = "DeepseekV3ForCausalLMNextN"
+        return _profile(
+            model_class,
+            self.rules,
+            self.build,
+            self.route,
+            embed="set_embed_and_head: speculative/eagle_worker.py:179 (0.5.8), "
+            "eagle_worker_v2.py:378 (0.5.23)",
+        )
+
+
+def _inside_nextn(parameter: str) -> str:
+    """Return the engine's name of a NextN tensor: ``model.enorm.weight``, ``model.decoder.…``."""
+    rest = parameter.removeprefix("model.layers.{0}.")
+    return f"model.{rest}" if any(own in rest for own in _NEXTN_OWN) else f"model.decoder.{rest}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Kimi:
+    """KimiK25ForConditionalGeneration: vision tower, projector, and a DeepSeek-V3 language model."""
+
+    rules: Rules
+    first: str
+    place: str = f"{KIMI}:856 (0.5.23)"
+
+    def build(self, config: Config) -> Model:
+        """Return what the class builds."""
+        readable(config)
+        layers = whole(config, "num_hidden_layers")
+        inside = Blueprint()
+        language(inside, config, self.rules, "language_model.")
+        out = Blueprint()
+        merge(out, inside, lambda name: f"language_model.{name}")
+        out.slots[:] = [
+            dataclasses.replace(s, template=f"language_model.{s.template}") for s in out.slots
+        ]
+        vision = config.raw.get("vision_config") or {}
+        if not isinstance(vision, Mapping):
+            raise NotCovered("vision_config in config.json is not an object")
+        _vision(out, vision, whole(config, "hidden_size"))
+        special = frozenset(range(layers, layers + _PAST))
+        return out.model(special=special, facts=_facts(config, layers))
+
+    def route(self, key: str, model: Model) -> Route:
+        """Return where a key goes."""
+        name = key
+        if name.startswith("language_model.layers."):
+            name = name.replace("language_model.layers.", "language_model.model.layers.", 1)
+        if "vision_tower" in name or "mm_projector" in name:
+            for old, new in _VISION_NAMES:
+                name = name.replace(old, new)
+            return Route(
+                "load", name, "a ValueError where there is no such parameter", self.place, "raises"
+            )
+        name = name.replace("language_model.", "")
+        route = _past(name, model, self.rules) or _route(name, self.rules, model.facts)
+        if route.fate != "load":
+            return route
+        return dataclasses.replace(route, name=f"language_model.{route.name}")
+
+    def profile(self) -> Profile:
+        """Return the profile of this range."""
+        rules = dataclasses.replace(self.rules, first=self.first)
+        return _profile(
+            "KimiK25ForConditionalGeneration",
+            rules,
+            self.build,
+            self.route,
+            prefix=f"{self.place}: language_model. is taken off, then the DeepSeek loader runs",
+            vision=f"{self.place}: ValueError, Weight … not found in params_dict",
+        )
+
+
+_VISION_NAMES = (
+    ("wqkv.", "attn.qkv_proj."),
+    ("wo.", "attn.proj."),
+)
+
+
+def _vision(out: Blueprint, vision: Mapping[str, Any], text_hidden: int) -> None:
+    """Add MoonViT and the projector; the tower reads the plain fields, the projector those with vt_."""
+
+    def size(name: str, default: int) -> int:
+        value = vision.get(name, default)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise NotCovered(f"vision_config.{name} is {value!r}")
+        return value
+
+    hidden, inner = size("hidden_size", 1152), size("intermediate_size", 4304)
+    patch, blocks = size("patch_size", 14), indices(range(size("num_hidden_layers", 27)))
+    height, width = size("init_pos_emb_height", 64), size("init_pos_emb_width", 64)
+    merge_by = vision.get("merge_kernel_size", (2, 2))
+    before = size("vt_hidden_size", hidden)
+    merged = before * int(merge_by[0]) * int(merge_by[1])
+    tower, block = "vision_tower", "vision_tower.encoder.blocks.{}"
+    out.add(f"{tower}.patch_embed.proj.weight", (hidden, 3, patch, patch))
+    out.add(f"{tower}.patch_embed.proj.bias", (hidden,))
+    out.add(f"{tower}.patch_embed.pos_emb.weight", (height, width, hidden))
+    for name, rows, columns in (
+        ("attn.qkv_proj", 3 * hidden, hidden),
+        ("attn.proj", hidden, hidden),
+        ("mlp.fc0", inner, hidden),
+        ("mlp.fc1", hidden, inner),
+    ):
+        out.linear(f"{block}.{name}", rows, columns, blocks, bias=True)
+    for name, index, channels in (
+        (f"{block}.norm0", blocks, hidden),
+        (f"{block}.norm1", blocks, hidden),
+        (f"{tower}.encoder.final_layernorm", ONCE, hidden),
+        ("mm_projector.pre_norm", ONCE, before),
+    ):
+        out.add(f"{name}.weight", (channels,), index)
+        out.add(f"{name}.bias", (channels,), index)
+    wide = size("text_hidden_size", text_hidden)
+    for at, name, rows in ((0, "linear_1", merged), (2, "linear_2", wide)):
+        parameter, index = f"mm_projector.{name}", indices([at])
+        for suffix, shape in (("weight", (rows, merged)), ("bias", (rows,))):
+            key = f"mm_projector.proj.{{}}.{suffix}"
+            out.add(key, shape, index, parameter=f"{parameter}.{suffix}")
+
+
+DEEPSEEK_RANGES: tuple[Target | NextN | Kimi, ...] = (
+    *(
+        Target(name, rules)
+        for name in ("DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM")
+        for rules in RULES
+    ),
+    # Before 0.4.6.post2 a NextN draft had to be exported to a folder of its own, as layer 0.
+    NextN(dataclasses.replace(RULES[1], first="0.4.6.post2")),
+    *(NextN(rules) for rules in RULES[2:]),
+    Kimi(RULES[5], "0.5.9"),
+    Kimi(RULES[6], "0.5.20"),
+)

@@ -1,0 +1,449 @@
+"""The verdict: which one change brings the lost acceptance back, and when nobody can tell.
+
+A cause is found when one fact, and only one, restores at least `ENOUGH` of what was lost, clear of the best
+switch about anything else on the same bootstrap samples, and each position has most of its loss back. Where
+none does, two facts together may, each of them needed. Everything else is "cannot tell", with the nearest.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Literal
+
+from workbench.core.finding import Confidence
+from workbench.speculation.ablate.lifts import Lift, Reference, clear
+from workbench.speculation.ablate.static_checks import Hint
+from workbench.speculation.ablate.switches import Switch
+from workbench.speculation.judge.measuring import Measured, interval
+from workbench.speculation.judge.texts import Texts
+
+ENOUGH = 0.8  # of the lost acceptance that a cause must bring back
+SMALL = 0.03  # of the expected length: a smaller loss is not worth a cause
+_NEEDED = 0.15  # of the loss that the second of a pair must add to either alone
+_NEAR = 0.2  # of the loss: what restores less is not called near
+UNSURE = 0.05  # of the expected length: a larger loss that may be chance is no health
+FEW = 8  # requests; samples of fewer say little of how much acceptance varies
+AGREES = 0.85  # of the rounds that a faithful replay has as the engine had them
+
+State = Literal[
+    "found", "pair", "named", "healthy", "sampling", "no_expectation", "refused",
+    "not_reproduced", "cannot_tell",
+]  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Tried:
+    """Some switches turned together, and what was measured; `reference` is of the same requests."""
+
+    switches: tuple[Switch, ...]
+    measured: Measured
+    reference: Reference
+    confirmed: bool
+
+    @property
+    def lift(self) -> Lift:
+        """The outcome."""
+        return self.reference.lift(self.switches, self.measured, self.confirmed)
+
+    @property
+    def facts(self) -> frozenset[str]:
+        """What the switches are about."""
+        return frozenset(switch.fact for switch in self.switches)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cause:
+    """What is concluded.
+
+    Attributes
+    ----------
+    state
+        ``found``: one fact; ``pair``: two together; ``named``: a tensor is nowhere, so nothing can bring it
+        back; ``healthy``: nothing was lost; ``sampling``: the text was sampled, and greedily all is well;
+        ``no_expectation``: lifts alone; ``refused``: the text is no evidence; ``not_reproduced``: the replay
+        does not do what the engine did; ``cannot_tell``.
+    facts, switches
+        The cause, and the switches that undo it; empty where there is none.
+    sentence
+        The verdict in words.
+    nearest
+        The switches that restored most, where no cause was found.
+    missing
+        The datum that would decide.
+    """
+
+    state: State
+    sentence: str
+    facts: tuple[str, ...] = ()
+    switches: tuple[str, ...] = ()
+    alike: tuple[str, ...] = ()
+    confidence: Confidence = "unknown"
+    evidence_for: tuple[str, ...] = ()
+    evidence_against: tuple[str, ...] = ()
+    nearest: str = ""
+    missing: str = ""
+    next_step: str = ""
+
+    @property
+    def ok(self) -> bool | None:
+        """What the state says alone: True: nothing is wrong. False: a cause is named. None: cannot tell.
+
+        The answer of `Ablations` follows from its coverage, which may know of something that is open.
+        """
+        if self.state in ("healthy", "sampling"):
+            return True
+        return False if self.state in ("found", "pair", "named") else None
+
+
+@dataclasses.dataclass(frozen=True)
+class CauseFacts:
+    """All that a verdict is made of.
+
+    Attributes
+    ----------
+    reference
+        Served and expected acceptance over all requests.
+    singles, pairs
+        What was tried; only what was confirmed on all requests can become a cause.
+    absent
+        Names of tensors that the engine computes with and that no file has.
+    observed, agreement
+        The recorded engine's accept length, and the share of its rounds that the replay has as it had; None
+        without a recording.
+    unknown
+        Names of tensors whose values in the engine's memory are not known.
+    """
+
+    reference: Reference
+    singles: Sequence[Tried]
+    pairs: Sequence[Tried]
+    hints: Sequence[Hint]
+    texts: Texts
+    absent: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    observed: float | None = None
+    agreement: float | None = None
+    replayed: float | None = None
+
+
+def judge(scene: CauseFacts) -> Cause:
+    """Return the verdict."""
+    early = _without_search(scene)
+    if early is not None:
+        return early
+    return _single(scene) or _pair(scene) or _named(scene) or _cannot_tell(scene, "")
+
+
+def judge_part(scene: CauseFacts, left: Sequence[str]) -> Cause:
+    """Return what is concluded where the changes `left` were not tried.
+
+    What they would restore is not known: then no cause is found, and none is ruled out.
+    """
+    cause = judge(scene)
+    if not left or _without_search(scene) is not None:
+        return cause
+    count = len(left)
+    others = f"{count} other change{'s were' if count > 1 else ' was'} not tried"
+    tried = [*scene.singles, *scene.pairs]
+    best = max(tried, key=lambda t: t.measured.accept_length, default=None)
+    near = ""
+    if best is not None:
+        lift = best.lift
+        near = f" With {lift.words} the accept length is {lift.accept_length:.2f}."
+    expected = scene.reference.expected
+    served = scene.reference.served.accept_length
+    return Cause(
+        "cannot_tell",
+        f"Cannot tell: {served:.2f} tokens a round instead of "
+        f"{expected.accept_length if expected else 0:.2f}, and {others}.{near}",
+        nearest=best.lift.name if best is not None else "",
+        evidence_for=cause.evidence_for,
+        evidence_against=(*cause.evidence_against, f"not tried: {', '.join(left[:8])}"),
+        missing=f"what the other {count} would restore" if count > 1 else "what it would restore",
+        next_step="Run .ablate() without only=, to its end: it tries all of them.",
+    )
+
+
+def needs_pairs(scene: CauseFacts) -> bool:
+    """Tell whether single changes leave the loss unexplained, so that pairs are worth trying."""
+    return _without_search(scene) is None and _single(scene) is None
+
+
+def lost(reference: Reference) -> bool:
+    """Tell whether acceptance is below what is expected by more than chance and a little."""
+    expected, loss = reference.expected, reference.loss
+    if expected is None or loss is None:
+        return False
+    high = interval(reference.served.draws())[1]
+    return loss >= SMALL * expected.accept_length and high < expected.accept_length
+
+
+def _without_search(scene: CauseFacts) -> Cause | None:
+    """Return the verdict where no ablation can decide anything."""
+    if scene.texts.refused:
+        return Cause(
+            "refused",
+            f"Cannot tell: these texts cannot be evidence: {scene.texts.refused}. In a loop a broken "
+            "draft is right as often as a good one.",
+            missing="answers that do not repeat themselves",
+            next_step="Record other prompts, or longer ones, at temperature 0.",
+        )  # fmt: skip
+    differs = scene.agreement is not None and scene.agreement < AGREES
+    # Memory of unknown content may differ; a replay of it that loses nothing is not what ran.
+    known = not scene.unknown or (
+        scene.reference.expected is not None and not lost(scene.reference)
+    )
+    if differs and known and scene.observed is not None:
+        return Cause(
+            "not_reproduced",
+            f"Cannot tell: replayed as launched, the files accept {scene.replayed or 0:.2f} tokens a "
+            f"round, and the engine accepted {scene.observed:.2f}; only {scene.agreement:.0%} of the "
+            "rounds agree. The cause of the loss is not in these files, or not in this replay.",
+            missing="the draft as the engine had it in memory, or the target that really served",
+            next_step="Capture the draft's tensors in the running server, and check which files it reads.",
+        )  # fmt: skip
+    served = scene.reference.served.accept_length
+    if scene.reference.expected is None:
+        best = max(scene.singles, key=lambda t: t.measured.accept_length, default=None)
+        nearest = best.lift.name if best else ""
+        most = (
+            f" The best change is {best.lift.words}: {best.lift.accept_length:.2f}." if best else ""
+        )
+        return Cause(
+            "no_expectation",
+            f"Cannot tell: as served {served:.2f} tokens are accepted a round, and what to expect is not "
+            f"known.{most}",
+            nearest=nearest,
+            missing="the expected acceptance: the trainer's metrics, or a healthy run",
+            next_step="Give expected= (the trainer's full_acc_k, a healthy run, or a number).",
+        )  # fmt: skip
+    few = len(scene.reference.served.rounds)
+    if few < FEW:
+        return Cause(
+            "cannot_tell",
+            f"Cannot tell: {few} requests are too few to tell a loss from chance.",
+            missing=f"{FEW} requests or more",
+            next_step="Replay more prompts.",
+        )
+    if not lost(scene.reference):
+        wanted = scene.reference.expected.accept_length
+        missing = (wanted - served) / wanted
+        if missing >= UNSURE:
+            return Cause(
+                "cannot_tell",
+                f"Cannot tell: {served:.2f} tokens a round are {missing:.0%} less than the {wanted:.2f} that "
+                f"are expected, and with {few} requests that may be chance.",
+                missing="more requests",
+                next_step="Replay more prompts.",
+            )  # fmt: skip
+        return Cause(
+            "healthy",
+            f"Nothing is lost: {served:.2f} tokens are accepted a round, {wanted:.2f} are expected.",
+            confidence="likely",
+        )  # fmt: skip
+    return None
+
+
+def _single(scene: CauseFacts) -> Cause | None:
+    """Return the one fact that explains the loss, or that two facts cannot be told apart."""
+    best = _best_by_fact(scene.singles)
+    if not best:
+        return None
+    first, *others = best
+    if not _restores(first):
+        return None
+    lift = first.lift
+    runner = others[0] if others else None
+    if runner is not None and _rivals(first, runner):
+        return _cannot_tell(
+            scene,
+            f"{lift.words} restores {_percent(lift)}, and {runner.lift.words} "
+            f"{_percent(runner.lift)}: these texts cannot distinguish the two",
+            (first, runner),
+        )
+    if first.facts == {"sampling"}:
+        return Cause(
+            "sampling",
+            f"The draft is not at fault: the text is not what the target chooses greedily (sampling, or "
+            f"another target), and along its greedy answers {lift.accept_length:.2f} tokens are accepted.",
+            switches=lift.switches, facts=lift.facts, confidence="likely",
+            evidence_for=(_evidence(lift),),
+        )  # fmt: skip
+    alike = [t.lift for t in scene.singles if t.facts == first.facts and t is not first]
+    equal = tuple(a.name for a in alike if a.restored is not None and a.restored >= ENOUGH)
+    against = _against(scene, first.facts, runner)
+    return Cause(
+        "found",
+        f"The cause is the {lift.facts[0]}: with {lift.words} acceptance comes back from "
+        f"{scene.reference.served.accept_length:.2f} to {lift.accept_length:.2f} tokens a round "
+        f"({_percent(lift)} of what was lost).",
+        facts=lift.facts, switches=lift.switches, alike=(*lift.same, *equal),
+        confidence=_confidence(scene, first),
+        evidence_for=(_evidence(lift), *_static(scene, first.facts)), evidence_against=against,
+        next_step=lift.remedy,
+    )  # fmt: skip
+
+
+def _pair(scene: CauseFacts) -> Cause | None:
+    """Return the two facts that explain the loss together and not alone."""
+    best = _best_by_fact(scene.pairs)
+    if not best or not _restores(best[0]):
+        return None
+    first, *others = best
+    lift, loss = first.lift, scene.reference.loss or 1.0
+    for fact in first.facts:
+        alone = [t for t in scene.singles if t.facts == {fact}]
+        for single in alone:
+            added = first.measured.accept_length - single.measured.accept_length
+            same = len(single.measured.rounds) == len(first.measured.rounds)
+            if same and (added < _NEEDED * loss or not clear(first.measured, single.measured)):
+                return _cannot_tell(
+                    scene, "a second change adds too little to be distinguished from chance"
+                )
+    if others and _rivals(first, others[0]):
+        return _cannot_tell(
+            scene,
+            f"{lift.words} restore {_percent(lift)} together, and {others[0].lift.words} "
+            f"{_percent(others[0].lift)}: these texts cannot distinguish them",
+            (first, others[0]),
+        )
+    certain = all(any(h.fact == f and h.sure for h in scene.hints) for f in first.facts)
+    return Cause(
+        "pair",
+        f"Two causes, one behind the other: {' and '.join(lift.facts)}. With {lift.words} acceptance comes "
+        f"back from {scene.reference.served.accept_length:.2f} to {lift.accept_length:.2f} tokens a round "
+        f"({_percent(lift)} of what was lost); neither alone is enough.",
+        facts=lift.facts, switches=lift.switches, alike=lift.same,
+        confidence="certain" if certain and lift.profile is not False else "likely",
+        evidence_for=(_evidence(lift), *_static(scene, first.facts)),
+        evidence_against=_against(scene, first.facts, others[0] if others else None),
+        next_step=lift.remedy,
+    )  # fmt: skip
+
+
+def _named(scene: CauseFacts) -> Cause | None:
+    """Return a tensor that is nowhere: what it lost cannot be brought back from these files."""
+    absent = [h for h in scene.hints if h.finding.code == "tensor-absent"]
+    if not absent or not scene.absent:
+        return None
+    facts = tuple(dict.fromkeys(h.fact for h in absent))
+    if len(facts) > 1:
+        return None
+    served = scene.reference.served
+    if served.accept_length - 1 > 0.1 * ((scene.reference.loss or 0) + served.accept_length - 1):
+        return None  # a draft that works in part does not lack a whole tensor
+    return Cause(
+        "named",
+        f"The cause is the {facts[0]}: {', '.join(scene.absent[:3])} is in none of the files, and the engine "
+        "computes with uninitialised memory. Nothing here can restore it, so what may hide behind it is "
+        "not known.",
+        facts=facts, confidence="likely",
+        evidence_for=(
+            *_static(scene, frozenset(facts)),
+            f"{served.accept_length:.2f} tokens a round; the target's token has rank {served.rank:.0f}",
+        ),
+        missing=f"the trained {facts[0]}",
+        next_step=absent[0].finding.next_step,
+    )  # fmt: skip
+
+
+def _cannot_tell(scene: CauseFacts, why: str, rivals: tuple[Tried, ...] = ()) -> Cause:
+    """Return that nobody can tell; `rivals` are changes that restore enough, each of them."""
+    reference = scene.reference
+    expected = reference.expected
+    said = why or "neither one change nor a pair restores what was lost"
+    hints = [h.finding.title for h in scene.hints if h.sure]
+    sentence = (
+        f"Cannot tell: {reference.served.accept_length:.2f} tokens a round instead of "
+        f"{expected.accept_length if expected else 0:.2f}, and {said}."
+    )
+    against = tuple(f"known without a replay: {title}" for title in hints)
+    if rivals:
+        names = " or ".join(one.lift.name for one in rivals)
+        return Cause(
+            "cannot_tell", sentence, nearest=names, evidence_against=against,
+            missing=f"what distinguishes {names}: the training's own code or config, or other texts",
+            next_step="Check in the training which of the two is true; undoing that one is enough.",
+        )  # fmt: skip
+    best = _best_by_fact([*scene.singles, *scene.pairs])
+    nearest = best[0].lift if best else None
+    near = ""
+    far = nearest is None or (nearest.restored or 0.0) < _NEAR
+    if nearest is not None and not far and nearest.lift_interval[0] > 0:
+        near = f" Nearest is {nearest.words}: {_percent(nearest)}."
+    return Cause(
+        "cannot_tell",
+        f"{sentence}{near}",
+        nearest=nearest.name if near and nearest else "",
+        evidence_against=against,
+        missing="the draft's acceptance on this kind of text, measured where it was trained: a draft that "
+        "is undertrained or off its domain has the same symptoms",
+        next_step="Measure the draft on these prompts with the trainer, or give texts of its training.",
+    )  # fmt: skip
+
+
+def _best_by_fact(tried: Sequence[Tried]) -> list[Tried]:
+    """Return the best of each set of facts, best first, of those that were confirmed."""
+    best: dict[frozenset[str], Tried] = {}
+    for one in tried:
+        if one.confirmed and len(one.facts) == len(one.switches):
+            held = best.get(one.facts)
+            if held is None or one.measured.accept_length > held.measured.accept_length:
+                best[one.facts] = one
+    return sorted(best.values(), key=lambda t: -t.measured.accept_length)
+
+
+def _restores(one: Tried) -> bool:
+    lift = one.lift
+    enough = lift.restored is not None and lift.restored >= ENOUGH
+    return enough and lift.lift_interval[0] > 0 and lift.profile is not False
+
+
+def _rivals(first: Tried, other: Tried) -> bool:
+    """Tell whether another fact explains as much: within chance, or enough by itself."""
+    restored = other.lift.restored
+    enough = restored is not None and restored >= ENOUGH
+    return enough or not clear(first.measured, other.measured)
+
+
+def _confidence(scene: CauseFacts, first: Tried) -> Confidence:
+    """Return certain only where the interval and what is known without a replay say the same."""
+    lift = first.lift
+    sure = any(h.fact in first.facts and h.sure for h in scene.hints)
+    low = lift.restored_interval[0] if lift.restored_interval else 0.0
+    if sure and low >= ENOUGH / 2 and lift.profile is not False:
+        return "certain"
+    return "likely"
+
+
+def _static(scene: CauseFacts, facts: frozenset[str]) -> tuple[str, ...]:
+    return tuple(
+        f"known without a replay: {h.finding.title}" for h in scene.hints if h.fact in facts
+    )[:4]
+
+
+def _against(scene: CauseFacts, facts: frozenset[str], runner: Tried | None) -> tuple[str, ...]:
+    said = []
+    if runner is not None and runner.lift.lift_interval[0] > 0:
+        said.append(f"next best: {runner.lift.words}, {_percent(runner.lift)}")
+    said += [
+        f"not confirmed by a replay: {h.finding.title}"
+        for h in scene.hints
+        if h.sure and h.fact and h.fact not in facts
+    ]
+    if scene.unknown:
+        said.append(f"what the engine's memory held for {scene.unknown[0]} is not known")
+    return tuple(said[:5])
+
+
+def _evidence(lift: Lift) -> str:
+    low, high = lift.restored_interval or (float("nan"), float("nan"))
+    return (
+        f"{lift.words}: {lift.accept_length:.2f} tokens a round over {lift.rounds:,} rounds of "
+        f"{lift.requests} requests, {_percent(lift)} restored ({low:.0%} to {high:.0%})"
+    )
+
+
+def _percent(lift: Lift) -> str:
+    return "an unknown share" if lift.restored is None else f"{lift.restored:.0%}"

@@ -1,0 +1,278 @@
+"""What is wrong before any replay: the census of keys and the contracts, each a hypothesis about a fact.
+
+A static finding says that something is wrong; whether that lost the acceptance, the ablation says.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+from workbench.checkpoint.config import Config
+from workbench.core.finding import Finding
+from workbench.drafts import contracts
+from workbench.errors import WorkbenchError, shorten, shown
+from workbench.loaders import registry
+from workbench.loaders.outcome import KeyGroup, LoadOutcome
+from workbench.loaders.profile import NotCovered, Refused
+from workbench.loaders.simulate import simulate
+from workbench.speculation.ablate.switches_weights import by_names, equal
+from workbench.speculation.judge.trial import Trial
+from workbench.speculation.model.loading import canonical, served_config
+
+# What a contract's finding is about, as the switches name it.
+_FACTS = {
+    "launched-as-eagle": "launch",
+    "lm-head-missing": "lm_head",
+    "lm-head-replaced": "lm_head",
+    "tied-lm-head": "lm_head",
+    "embedding-replaced": "embedding",
+    "embedding-missing": "embedding",
+    "norm-output-not-read": "norm_output",
+    "norm-before-residual-not-read": "norm_before_residual",
+    "norm-before-fc-not-read": "norm_before_fc",
+    "fc-norm-not-read": "fc_norm",
+    "fc-width": "auxiliary layers",
+}
+# So many lost keys of a fact leave nothing of it.
+_WHOLE = {"decoder layer": 7, "fc": 1, "lm_head": 1}
+_BEGINNINGS = (
+    ("d2t", "draft vocabulary"),
+    ("t2d", "draft vocabulary"),
+    ("aux-layer", "auxiliary layers"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Hint:
+    """A static finding and the fact that it is about; "" where no switch is about it.
+
+    `whole`: a draft without that accepts next to nothing, whatever else is wrong with it.
+    """
+
+    fact: str
+    finding: Finding
+    whole: bool = False
+
+    @property
+    def sure(self) -> bool:
+        """Whether it says with certainty that the output is another."""
+        return self.finding.confidence == "certain" and self.finding.changes_output
+
+
+def check(trial: Trial) -> tuple[Hint, ...]:
+    """Return what is known without a replay, errors first."""
+    hints = list(_own(trial))
+    if trial.launch.engine:
+        hints += _of_engine(trial)
+    order = {"error": 0, "warning": 1, "note": 2}
+    return tuple(sorted(hints, key=lambda h: order[h.finding.severity]))
+
+
+def unchecked(trial: Trial) -> str:
+    """Return why the engine's loader and the contracts were not checked, "" where they were."""
+    if not trial.launch.engine:
+        return ""  # by the trainer's names and flags: there is no loader to check
+    try:
+        known = _outcome(trial) is not None
+    except WorkbenchError as error:
+        return error.what
+    return "" if known else f"the profile of {trial.launch.engine} does not describe this config"
+
+
+def sufficient(hints: Sequence[Hint]) -> tuple[str, ...]:
+    """Return the titles of what alone explains that next to nothing is accepted."""
+    return tuple(hint.finding.title.rstrip(".") for hint in hints if hint.whole and hint.sure)
+
+
+def _of_engine(trial: Trial) -> Iterator[Hint]:
+    """Yield what the loader drops, and the contracts that are broken in front of this engine."""
+    try:
+        outcome = _outcome(trial)
+    except WorkbenchError:
+        return
+    if outcome is None:
+        return
+    lost: dict[str, list[KeyGroup]] = {}
+    for group in outcome.keys:
+        if group.status == "dropped":
+            lost.setdefault(_fact_of_key(group), []).append(group)
+        elif group.status == "mismatched":  # a loader that stops at it left nothing to replay
+            yield Hint(_fact_of_key(group), _cut(group, outcome))
+    for fact, groups in lost.items():
+        whole = fact in _WHOLE and sum(map(len, groups)) >= _WHOLE[fact]
+        yield Hint(fact, _dropped(fact, groups, outcome), whole)
+    launch = ["--speculative-algorithm", trial.launch.algorithm] if trial.launch.algorithm else None
+    found = contracts.check(trial.checkpoint, outcome, target=_sizes(trial), launch=launch)
+    for finding in found:
+        # The replay reads the flat form of a nested config, as whoever launched must have written it.
+        if finding.code != "speculators-config":
+            yield Hint(_fact_of(finding), finding, finding.code == "launched-as-eagle")
+
+
+def _sizes(trial: Trial) -> Config | None:
+    """Return what the contracts ask of a target's config."""
+    target = trial.target
+    if target is None:
+        return None
+    return Config(
+        {
+            "model_type": target.model_type,
+            "num_hidden_layers": target.layers,
+            "hidden_size": target.hidden,
+            "vocab_size": target.vocabulary,
+        },
+        "the target",
+    )
+
+
+def _outcome(trial: Trial) -> LoadOutcome | None:
+    config = served_config(trial.checkpoint.config, trial.launch.engine)
+    choice = registry.select(registry.parse(trial.launch.engine), config)
+    version, profile = choice.profiles[-1]
+    try:
+        model = profile.build(config)
+    except (Refused, NotCovered):
+        return None
+    return simulate(profile, model, trial.checkpoint.table, version)
+
+
+def _fact_of_key(group: KeyGroup) -> str:
+    name = canonical(group.names[0])
+    for part, fact in (
+        ("layers.", "decoder layer"), ("midlayer.", "decoder layer"), ("fc.", "fc"),
+        ("lm_head.", "lm_head"), ("d2t", "draft vocabulary"), ("norm.weight", "last norm"),
+        ("embed_tokens", "embedding"),
+    ):  # fmt: skip
+        if name.startswith(part) or f".{part}" in name:
+            return fact
+    return ""
+
+
+def _dropped(fact: str, groups: Sequence[KeyGroup], outcome: LoadOutcome) -> Finding:
+    count = sum(len(group) for group in groups)
+    what = f"{count} keys of the {fact}" if fact and count > 1 else shorten(groups[0].text)
+    return Finding(
+        code="key-dropped",
+        severity="error",
+        title=f"{outcome.engine} {outcome.version} drops {what}",
+        detail=groups[0].reason,
+        evidence_for=tuple(shorten(group.text) for group in groups[:4]),
+        changes_output=True,
+        next_step="See diff_keys for the new names, and fix_checkpoint to write them.",
+        place=groups[0].place,
+    )
+
+
+def _cut(group: KeyGroup, outcome: LoadOutcome) -> Finding:
+    return Finding(
+        code="tensor-cut",
+        severity="error",
+        title=f"{outcome.engine} {outcome.version} loads a part of {shorten(group.text)}",
+        detail=group.reason,
+        evidence_for=(shorten(group.text),),
+        changes_output=True,
+        next_step="Correct the sizes in config.json: compare it with the training run's.",
+        place=group.place,
+    )
+
+
+def _fact_of(finding: Finding) -> str:
+    if finding.code in _FACTS:
+        return _FACTS[finding.code]
+    if finding.code in ("norm-missing", "norm-not-applied"):
+        said = " ".join((finding.title, *finding.evidence_for))
+        return "fc_norm" if "fc_norm" in said else "norm_before_fc"
+    for beginning, fact in _BEGINNINGS:
+        if finding.code.startswith(beginning):
+            return fact
+    return ""
+
+
+def _own(trial: Trial) -> Iterator[Hint]:
+    """Yield what the file, its config and the target say against each other, whatever the engine."""
+    s, config = trial.draft.settings, trial.checkpoint.config.text
+    held = trial.draft.tensors
+    file = by_names(trial)
+    if s.fc_norm and "fc_norm.0.weight" not in held:
+        yield Hint("fc_norm", _flag("fc_norm", "fc_norm.0.weight"))
+    if s.norm_before_fc and "input_norm.weight" not in held:
+        yield Hint("norm_before_fc", _flag("norm_before_fc", "input_norm.weight"))
+    target, own = trial.target, file.get("embed_tokens.weight")
+    if target is not None and own is not None and equal(held["embed_tokens.weight"], own):
+        embedding = target.embedding
+        if own.shape == embedding.shape and not equal(own, embedding):
+            yield Hint("embedding", _embedding())
+    rope = getattr(target, "rope", None)
+    if rope is not None and len(rope.inverse) == len(s.rope.inverse) and rope != s.rope:
+        yield Hint("rotary positions", _rotary(config.get("rope_theta")))
+    for name, origin in trial.draft.origins.items():
+        if origin == "ones" and name not in file:
+            yield Hint(_fact_of_name(name), _norm_absent(name))
+    for name in trial.draft.filled:
+        if name not in file:
+            yield Hint(_fact_of_name(name), _absent(name, trial.launch.engine))
+
+
+def _fact_of_name(name: str) -> str:
+    first = name.split(".", maxsplit=1)[0]
+    return {"layers": "decoder layer", "norm": "last norm"}.get(first, first)
+
+
+def _flag(name: str, tensor: str) -> Finding:
+    return Finding(
+        code="norm-missing",
+        severity="error",
+        title=f"{name} is on, but {tensor} is not in the checkpoint",
+        detail="The norm is applied with weights of one.",
+        evidence_for=(f"{name} is true in the config", f"the checkpoint has no {tensor}"),
+        changes_output=True,
+        next_step=f"Export the draft again, or set {name} to false if it was trained without.",
+    )
+
+
+def _embedding() -> Finding:
+    return Finding(
+        code="embedding-differs",
+        severity="note",
+        title="the draft brings an embedding that is not the target's",
+        detail="It may have been trained along; engines differ in whether they keep it.",
+        confidence="possible",
+        changes_output=True,
+        next_step="Compare with the target's embedding in the ablation.",
+    )
+
+
+def _rotary(theta: object) -> Finding:
+    return Finding(
+        code="rope-differs",
+        severity="note",
+        title="the draft's rotary positions are not the target's",
+        detail=f"Its config has rope_theta {shown(theta, 40)}. Some drafts are trained so; most are not.",
+        confidence="possible",
+        changes_output=True,
+        next_step="Compare with the target's rotary positions in the ablation.",
+    )
+
+
+def _absent(name: str, engine: str) -> Finding:
+    instead = "the engine computes with uninitialised memory" if engine else "replayed with zeros"
+    return Finding(
+        code="tensor-absent",
+        severity="error",
+        title=f"{name} is in no file: {instead}",
+        evidence_for=(f"the checkpoint has no {name}, under any prefix",),
+        changes_output=True,
+        next_step=f"Save the draft again with {name}.",
+    )
+
+
+def _norm_absent(name: str) -> Finding:
+    return Finding(
+        code="norm-absent",
+        severity="error",
+        title=f"{name} is in no file: the norm is applied with weights of one",
+        evidence_for=(f"the checkpoint has no {name}, under any prefix",),
+        changes_output=True,
+        next_step=f"Save the draft again with {name}.",
+    )
