@@ -134,7 +134,9 @@ def _keras(path: Any) -> Iterator[tuple[str, Array]]:
     with h5py.File(path) as file:
         file.visititems(take)
     for name, values in found.items():
-        yield name, np.moveaxis(values, -1, 0) if values.ndim > 1 else values
+        # [*kernel, in, out] of Keras is [out, in, *kernel] of PyTorch.
+        axes = (values.ndim - 1, values.ndim - 2, *range(values.ndim - 2))
+        yield name, values.transpose(axes) if values.ndim > 1 else values
 
 
 def _slovnet(path: Path) -> Iterator[tuple[str, Array]]:

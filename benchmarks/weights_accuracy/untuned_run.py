@@ -53,7 +53,7 @@ def matrices(package: str, version: str, wanted: tuple[str, ...]) -> Iterator[tu
                 continue
             known.add(digest)
             taken += 1
-            yield f"{path.name}:{name}", matrix
+            yield f"{path.name}:{name}", np.ascontiguousarray(values)
 
 
 def judged(job: tuple[str, str, tuple[str, ...]]) -> list[Row]:
@@ -65,9 +65,10 @@ def judged(job: tuple[str, str, tuple[str, ...]]) -> list[Row]:
         for source in ("trained", *_DRAWN):
             values = matrix
             if source != "trained":
-                drawn = SCHEMES[source](matrix.shape, float(matrix.std()), random)
-                values = np.asarray(drawn, matrix.dtype)
-            found = judge_stored(store("model.layers.0.proj.weight", values))
+                flat = (len(matrix), matrix.size // len(matrix))
+                drawn = SCHEMES[source](flat, float(matrix.std()), random)
+                values = np.asarray(drawn, matrix.dtype).reshape(matrix.shape)
+            found = judge_stored(store("model.layers.0.conv.weight", values))
             rows.append({
                 "package": package, "name": name, "shape": matrix.shape, "source": source,
                 "verdict": found.verdict, "reason": found.reason, "parts": [p.text() for p in found.parts],

@@ -49,7 +49,9 @@ def test_a_whole_init_has_no_parts(tmp_path: Path) -> None:
     assert judged(tmp_path, normal(512, 512)).parts == ()
 
 
-@pytest.mark.parametrize(("rows", "verdict"), [(100, "trained"), (384, "trained"), (1024, "undecided")])
+@pytest.mark.parametrize(
+    ("rows", "verdict"), [(100, "trained"), (384, "trained"), (1024, "undecided")]
+)
 def test_new_rows_of_a_vocabulary_prove_no_fault(tmp_path: Path, rows: int, verdict: str) -> None:
     values = trained("embed_tokens.weight", "drafts/speculators")
     values[-rows:] = like(values[-rows:])

@@ -63,7 +63,8 @@ def test_what_only_the_full_spectrum_sees_is_seen_where_all_have_it(
     random = np.random.default_rng(4)
     outer = np.outer(random.standard_normal(SIDE), random.standard_normal(SIDE)) * 0.02 / SIDE
     weak = {
-        at: normal(SIDE, SIDE, seed=at) + np.float32(outer) * np.float32(19.5) for at in range(COUNT)
+        at: normal(SIDE, SIDE, seed=at) + np.float32(outer) * np.float32(19.5)
+        for at in range(COUNT)
     }
     scan = scanned(tmp_path, weak, monkeypatch)
     verdicts = [row.verdict for row in scan.tensors]

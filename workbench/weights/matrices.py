@@ -14,10 +14,18 @@ from workbench.weights.context import Context
 from workbench.weights.copies import distinct
 from workbench.weights.families import Fit, fit, hides_law, is_rounded, known_scale
 from workbench.weights.null_models import explanation
-from workbench.weights.provenance import beyond_edge, lattice_share, lattice_text
+from workbench.weights.provenance import (
+    AS_MADE,
+    CHANGED,
+    beyond_edge,
+    is_as_made,
+    lattice_share,
+    was_changed,
+)
 from workbench.weights.records import Family, Judgement, Measure, Verdict
 from workbench.weights.spectrum import Spectrum, spectrum
 from workbench.weights.structure import (
+    AT_INIT_OF_UNKNOWN_SCALE,
     SMALLEST_SIDE,
     SMALLEST_SIZE,
     SMALLEST_SIZE_4_BITS,
@@ -132,17 +140,20 @@ def _look(measure: Measure, values: Floats, context: Context) -> Judgement:
         m - m * seen.empty_rows // max(seen.rows, 1),
         n - n * seen.empty_columns // max(seen.columns, 1),
     )
-    verdict, family, reason = _conclude(measure, found, law, filled)
+    scale = _scale(measure, context)
+    verdict, family, reason = _conclude(measure, found, law, filled, bool(scale))
+    made: tuple[str, ...] = ()
+    if verdict == "at_init" and family == "uniform":
+        share = _lattice(measure, values)
+        made = (AS_MADE,) if is_as_made(share) else ()
+        if was_changed(share):
+            verdict, family, reason = "undecided", "", f"no structure ({found.text}), but {CHANGED}"
     size, size_text = None, ""
     corroboration = _empty(seen)
     if verdict != "trained":
         size, size_text = power(seen, measure, family == "orthogonal")
     if verdict == "at_init":
-        corroboration = (
-            *_scale(measure, context),
-            *_drawn(measure, family, values),
-            *corroboration,
-        )
+        corroboration = (*scale, *made, *corroboration)
     return Judgement(
         verdict,
         reason,
@@ -178,9 +189,12 @@ def _without_models(values: Floats, seen: Spectrum, measure: Measure) -> Evidenc
 
 
 def _conclude(
-    measure: Measure, found: Evidence, law: Fit, filled: tuple[int, int]
+    measure: Measure, found: Evidence, law: Fit, filled: tuple[int, int], known: bool
 ) -> tuple[Verdict, Family, str]:
-    """Return verdict, family and reason; `filled` is how many rows and columns hold more than zeros."""
+    """Return verdict, family and reason.
+
+    `filled` is how many rows and columns hold more than zeros, `known` whether the scale is a known init's.
+    """
     m, n = filled
     if found.verdict == "trained":
         return "trained", "", found.text
@@ -205,9 +219,12 @@ def _conclude(
             "matrix of this size can look like this"
         )
         return "undecided", "", text
+    if not known and found.strongest > AT_INIT_OF_UNKNOWN_SCALE:
+        scale = f"a scale that is not a known init's (σ = {measure.std:.4g})"
+        return "undecided", "", f"faint structure ({found.text}), and {scale}"
     moved = beyond_edge(measure, law.law)
     if moved:
-        return "undecided", "", f"no structure between its entries ({found.text}), but {moved.text}"
+        return "undecided", "", f"no structure between its entries ({found.text}), and {moved.text}"
     text = (
         f"indistinguishable from i.i.d. {law.law.text} entries, σ = {measure.std:.4g}: {found.text}"
     )
@@ -232,12 +249,11 @@ def _empty(seen: Spectrum) -> tuple[str, ...]:
     )
 
 
-def _drawn(measure: Measure, family: Family, values: Floats) -> tuple[str, ...]:
-    """Say whether the values are bit for bit what PyTorch's generator makes."""
-    if family != "uniform" or measure.dtype != "F32" or measure.layout:
-        return ()
-    text = lattice_text(lattice_share(values, measure.shape))
-    return (text,) if text else ()
+def _lattice(measure: Measure, values: Floats) -> float | None:
+    """Return the share of the values near zero on a generator's lattice; None where that is not known."""
+    if measure.dtype != "F32" or measure.layout:
+        return None
+    return lattice_share(values, measure.shape)
 
 
 def _scale(measure: Measure, context: Context) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.weights.families import Law, fan
+from workbench.weights.families import UNIFORM, Law, fan
 from workbench.weights.records import Measure
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]
@@ -65,12 +65,17 @@ def beyond_edge(measure: Measure, law: Law) -> Edge | None:
     error = math.sqrt((measure.kurtosis + 2) / (4 * max(measure.seen, 1)))
     middle = measure.mean if abs(measure.mean) > measure.std / 2 else 0.0
     bound = law.edge * measure.std
+    if law is UNIFORM:  # the bound itself, where a usual init has one of that size
+        off = _SURE * error + rounded
+        usual = [one for one in bounds_of(measure.shape) if abs(one / bound - 1) <= off]
+        bound, error = (max(usual), 0.0) if usual else (bound, error)
     reach = max(measure.max - middle, middle - measure.min)
     # Of a cut normal the spread depends on the cut as well: its estimate is a little less sure.
-    if reach <= bound * (1 + rounded + _SURE * error) + abs(measure.mean - middle):
+    slack = abs(measure.mean - middle) if error else 0.0
+    if reach <= bound * (1 + rounded + _SURE * error) + slack:
         return None
     text = (
-        f"its values follow a {law.text} law, but reach {reach:.4g} where that law ends at {bound:.4g}: "
+        f"values that reach {reach:.4g} where the {law.text} law that they follow ends at {bound:.4g}: "
         "something moved them after they were initialised"
     )
     return Edge(bound, reach, text)
@@ -89,27 +94,27 @@ def lattice_share(values: Floats, shape: tuple[int, ...]) -> float | None:
     Returns
     -------
     float or None
-        None where too few values are near zero.
+        None where too few values are near zero, or the bound is none that is known.
     """
     farthest = float(np.abs(values).max(initial=0.0))
     near = values[np.abs(values) < farthest * _NEAR_ZERO]
     near = near[near != 0].astype(np.float64)
     if len(near) < _FEWEST or not farthest > 0:
         return None
+    fits = [bound for bound in bounds_of(shape) if abs(bound / farthest - 1) < 1e-2]
     # A product that is rounded before the bound is taken off leaves multiples of the bound's last place.
     unit = 2.0 ** (math.floor(math.log2(farthest * (1 - _NEAR_ZERO))) - 23)
     best = _whole(near / unit, 0.0)
-    for bound in _bounds(shape):
-        if 0 <= bound / farthest - 1 < 1e-2:
-            best = max(best, _whole((near / (2 * bound) + 0.5) * 2.0**24, _WHOLE))
-    return best
+    for bound in fits:
+        best = max(best, _whole((near / (2 * bound) + 0.5) * 2.0**24, _WHOLE))
+    return best if fits or best >= _ON else None
 
 
 def _whole(places: np.ndarray[Any, np.dtype[np.float64]], slack: float) -> float:
     return float(np.mean(np.abs(places - np.rint(places)) <= slack))
 
 
-def _bounds(shape: tuple[int, ...]) -> Iterator[float]:
+def bounds_of(shape: tuple[int, ...]) -> Iterator[float]:
     """Yield the bounds of the usual uniform inits as float32, as PyTorch passes them to its generator."""
     into, out = fan(shape)
     for square in (1 / into, 3 / into, 6 / into, 6 / (into + out), 6 / out, 3 / out, 1 / out):
@@ -117,18 +122,21 @@ def _bounds(shape: tuple[int, ...]) -> Iterator[float]:
             yield float(np.float32(bound))
 
 
-def lattice_text(share: float | None) -> str:
-    """Say what the lattice tells; "" where it tells nothing."""
-    if share is None:
-        return ""
-    if share >= _ON:
-        return (
-            "bit for bit as PyTorch's uniform_ makes it: every value near zero is on the lattice of its "
-            "generator, which one optimiser step would leave"
-        )
-    if share <= _OFF:
-        return (
-            "its values near zero are not on the lattice of PyTorch's uniform_: they were changed after "
-            "they were made, or another program made them"
-        )
-    return ""
+AS_MADE = (
+    "bit for bit as a float32 generator makes it: every value near zero is on the lattice of its random "
+    "numbers, which one optimiser step would leave"
+)
+CHANGED = (
+    "its values near zero are not on the lattice that float32 generators leave (PyTorch, TensorFlow, JAX): "
+    "they were changed after they were made, or another program made them"
+)
+
+
+def is_as_made(share: float | None) -> bool:
+    """Say whether values are bit for bit what a generator made."""
+    return share is not None and share >= _ON
+
+
+def was_changed(share: float | None) -> bool:
+    """Say whether values have left the lattice of the generators that make such a bound."""
+    return share is not None and share <= _OFF

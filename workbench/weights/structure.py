@@ -23,6 +23,8 @@ _FEWEST_FILLED = 12
 
 # Thresholds on |z|, fixed on one half of the corpus of benchmarks/weights_accuracy.
 TRAINED, AT_INIT = 6.5, 4.0
+# Of values whose scale is not that of a known init: a trained matrix is known that shows 3.4.
+AT_INIT_OF_UNKNOWN_SCALE = 3.0
 # One that was trained is known whose rows are more orthogonal than chance by 3.4, and nothing else.
 _AT_INIT_BELOW = 3.0
 # What the rounding of a format does to the norms of rows of an init: groups that share a power of two as
@@ -48,6 +50,7 @@ class Evidence:
     verdict: Literal["trained", "none", "undecided", "orthogonal"]
     text: str
     is_thin: bool = False  # too few values beside zeros for any statistic
+    strongest: float = 0.0  # z value of what is most like structure
 
 
 _TEXTS = {
@@ -151,7 +154,8 @@ def evidence(seen: Spectrum, rounded: bool, whole: bool = True) -> Evidence:
     less = min(by_name, key=lambda name: by_name[name] if name in _LESS else 0.0)
     if by_name[less] < -(_AT_INIT_BELOW if less == "gram" else AT_INIT):
         return Evidence("undecided", f"{_LESS[less]} (z = {by_name[less]:.1f})")
-    return Evidence("none", f"gram z = {seen.gram:.1f}, largest singular value z = {seen.edge:.1f}")
+    text = f"gram z = {seen.gram:.1f}, largest singular value z = {seen.edge:.1f}"
+    return Evidence("none", text, strongest=by_name[strongest[0]])
 
 
 def _off_haar(seen: Spectrum, rounded: bool) -> float:
