@@ -75,3 +75,17 @@ def test_parts_are_saved(tmp_path: Path) -> None:
     assert again.tensors["fc.weight"].parts == (JudgedPart("columns", 512, 768, "at_init"),)
     assert next(iter(again.rows()))["parts"] == "columns 512 to 767"
     assert again.ok is False
+
+
+def test_new_rows_are_named_in_a_note(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    values = trained("embed_tokens.weight", "drafts/speculators")
+    values[-384:] = like(values[-384:])
+    save_file(
+        {"model.embed_tokens.weight": torch.from_numpy(values)}, tmp_path / "model.safetensors"
+    )
+    scan = scan_weights(tmp_path)
+    (found,) = (one for one in scan.findings if one.code == "weights.unused_rows")
+    assert (scan.ok, found.severity) == (True, "note")
+    assert found.evidence_for == ("model.embed_tokens.weight: rows 3,712 to 4,095",)

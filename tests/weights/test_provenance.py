@@ -39,9 +39,11 @@ def test_the_lattice_of_other_bounds(tmp_path: Path, scheme: str, shape: tuple[i
 
 
 def test_one_step_leaves_the_lattice(tmp_path: Path) -> None:
-    found = judged(tmp_path, moved(drawn(), 1e-6))
+    """A decay of 1e-4 keeps every value within the bound; a step of 1e-6 takes some beyond."""
+    found = judged(tmp_path, drawn() * (1 - 1e-4))
     assert found.verdict == "undecided"
     assert "not on the lattice" in found.reason
+    assert "something moved them" in judged(tmp_path, moved(drawn(), 1e-6)).reason
 
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.float32])

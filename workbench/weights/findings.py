@@ -25,6 +25,7 @@ from workbench.weights.faults import (
     vectors,
 )
 from workbench.weights.names import is_seldom_read
+from workbench.weights.part_findings import unused_rows
 from workbench.weights.seen import (
     LINES,
     At,
@@ -42,7 +43,7 @@ def conclude(seen: Seen) -> tuple[Verdict, tuple[Finding, ...]]:
     """Return the verdict on a scan, and its findings."""
     findings = [
         *memory(seen), *not_finite(seen), *_at_init(seen), *constants(seen), *empty(seen), *_undecided(seen),
-        *copies(seen), *targets_own(seen), *vectors(seen), *limits(seen),
+        *copies(seen), *targets_own(seen), *unused_rows(seen), *vectors(seen), *limits(seen),
     ]  # fmt: skip
     findings.sort(key=lambda finding: GRAVITY[finding.severity])
     coverage = covered(seen)

@@ -75,14 +75,14 @@ def beyond_edge(measure: Measure, law: Law) -> Edge | None:
     if reach <= bound * (1 + rounded + _SURE * error) + slack:
         return None
     text = (
-        f"values that reach {reach:.4g} where the {law.text} law that they follow ends at {bound:.4g}: "
+        f"values that reach {reach:.6g} where the {law.text} law that they follow ends at {bound:.6g}: "
         "something moved them after they were initialised"
     )
     return Edge(bound, reach, text)
 
 
 def lattice_share(values: Floats, shape: tuple[int, ...]) -> float | None:
-    """Return which share of the values near zero lies on the lattice of PyTorch's float32 `uniform_`.
+    """Return which share of the values near zero lies on the lattice of float32 generators.
 
     Parameters
     ----------
