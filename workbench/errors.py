@@ -62,6 +62,8 @@ def shown(value: object, longest: int = LONGEST_VALUE) -> str:
         text = repr(value)
     except (ValueError, RecursionError):  # a whole number of thousands of digits, a deep list
         text = f"a very long {type(value).__name__}"
+    except Exception:  # an object of somebody else's
+        text = f"<{type(value).__name__} that cannot be shown>"
     return shorten(text, longest)
 
 

@@ -316,3 +316,18 @@ def test_a_folder_to_write_is_new_or_empty_and_outside_what_is_examined(
     (tmp_path / "empty" / "x").touch()
     with pytest.raises(WorkbenchError, match="not empty"):
         check_folder(tmp_path / "empty")
+
+
+@pytest.mark.parametrize(("before", "allowed", "after"), [
+    (0o600, 0o666, 0o600), (0o640, 0o666, 0o640), (0o664, 0o666, 0o664), (0o664, 0o600, 0o600),
+])  # fmt: skip
+def test_a_file_that_is_replaced_keeps_who_may_read_it(
+    tmp_path: Path, before: int, allowed: int, after: int
+) -> None:
+    place = tmp_path / "saved.json"
+    place.write_text('{"schema": "workbench.keydiff/1"}')
+    place.chmod(before)
+    with writing(place, "result", mode=allowed) as out:
+        out.write(b'{"schema": "workbench.keydiff/1", "new": 1}')
+    assert place.stat().st_mode & 0o777 == after
+    assert b"new" in place.read_bytes()

@@ -15,7 +15,7 @@ import pytest
 from tests.display_samples import HOSTILE, Sample, big, group, hostile, incident, payload
 from tests.weights_samples import target
 from workbench.core import palette
-from workbench.display import assets, live, page
+from workbench.display import assets, html, live, page
 from workbench.display.static_html import static
 
 
@@ -224,3 +224,25 @@ def test_files_of_the_view_keep_their_private_names_to_themselves() -> None:
         assert f"const {{ {', '.join(exported)} }} = (() => {{" in module
     assert module.count("export ") == 1
     assert not re.search(r"^import ", module, re.M)
+
+
+def _contrast(one: str, other: str) -> float:
+    """Return the contrast of two colours as WCAG 2 defines it."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("state", palette.TONES)
+def test_a_sign_can_be_read_on_white_and_on_near_black(state: str) -> None:
+    tone = palette.TONES[state]
+    assert _contrast(tone.light, "#ffffff") >= 4.5
+    assert _contrast(tone.dark, "#111111") >= 4.5
+    # A host that drops light-dark() shows it in the colour of its text, not in the one of another theme.
+    (style,) = re.findall(r'style="([^"]*)"', html.sign(state))
+    assert style == f"color:light-dark({tone.light},{tone.dark})"

@@ -96,6 +96,10 @@ REPLAY_EDITS: list[tuple[str, dict[str, Any], str]] = [
     ("replay-ok", {"observed": None, "replayed": None, "logged": None}, "not enough counts"),
     ("replay-ok", {"agreement": {"rounds": 9, "same_count": 3, "same_tokens": 3, "near_ties": 0}},
      "differ in 67%"),
+    ("replay-wrong", {"ok": True, "findings": [], "expected": {"accept_length": 2.5, "counted": "places"}},
+     "the acceptance length is 1.00"),
+    ("replay-ok", {"expected": {"accept_length": 4.1, "counted": "places"}},
+     "the acceptance length is 2.42"),
     ("replay-wrong", {"findings": []}, "there is no finding of a cause"),
     ("replay-ok", {"ok": "yes"}, "Expected"),
 ]  # fmt: skip

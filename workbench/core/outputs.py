@@ -8,11 +8,13 @@ evidence, not over the notebook.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 import re
 import secrets
+import stat
 import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator
@@ -146,7 +148,8 @@ def writing(
     path, kind, examined, force
         As for `prepared`, whose `Output` may be given as the path.
     mode
-        The file's permissions; the process's umask is taken off.
+        The file's permissions; the process's umask is taken off. A file that is replaced keeps its own, as
+        far as these allow.
 
     Raises
     ------
@@ -162,6 +165,10 @@ def writing(
         raise _failed(output.path, error) from None
     try:
         with os.fdopen(handle, "wb") as out:
+            with contextlib.suppress(
+                FileNotFoundError
+            ):  # whoever may read the older file, and no one else
+                os.fchmod(handle, stat.S_IMODE(os.stat(real).st_mode) & mode)
             yield out
         _checked(output)  # the work may have taken an hour
         os.replace(name, real)
@@ -379,8 +386,9 @@ def _path(path: object) -> Path:
             f"{shown(path)} is not a path to write to", next_step="Give the path of a file."
         )
     try:
+        os.fsencode(path)
         return Path(os.fsdecode(path)).expanduser()
-    except RuntimeError as error:  # ~somebody who does not exist
+    except (RuntimeError, UnicodeError) as error:  # ~somebody who does not exist; half a character
         raise WorkbenchError(
             f"{shown(path)} is not a path to write to",
             why=str(error),

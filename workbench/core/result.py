@@ -153,7 +153,7 @@ class Result(ABC):
         """Return `to_dict` as strict JSON text."""
         if indent is None:
             return saving.to_json(self.saved())
-        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
+        return saving.printable(json.dumps(self.to_dict(), indent=indent, allow_nan=False))
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the table of the result as a pandas frame."""

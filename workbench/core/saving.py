@@ -12,7 +12,7 @@ import msgspec
 
 from workbench.core.finding import Finding
 from workbench.core.verdict import Verdict, unrecorded
-from workbench.errors import WorkbenchError
+from workbench.errors import WorkbenchError, shown
 
 if TYPE_CHECKING:
     from workbench.core.result import Result
@@ -58,11 +58,25 @@ def to_dict(saved: Saved) -> dict[str, Any]:
 
 
 def to_json(saved: Saved) -> str:
-    """Return a struct as strict JSON text on one line."""
+    """Return a struct as strict JSON text on one line, in which every character can be printed."""
     try:
-        return msgspec.json.encode(saved, enc_hook=_array).decode()
+        return printable(msgspec.json.encode(saved, enc_hook=_array).decode())
     except UnicodeEncodeError:
-        return json.dumps(to_dict(saved), allow_nan=False)
+        return printable(json.dumps(to_dict(saved), allow_nan=False))
+
+
+def printable(text: str) -> str:
+    r"""Return JSON text of the same value without characters that a terminal or an editor obeys.
+
+    Control characters beyond those that JSON escapes itself (DEL, C1), and those that change the direction
+    of the text, are written as ``\u`` and four digits.
+    """
+    if text.isprintable():
+        return text
+    obeyed = {c for c in set(text) if not c.isprintable() and c != "\n"}
+    return text.translate(
+        {ord(c): json.dumps(c)[1:-1] if c > "\x7f" else "\\u007f" for c in obeyed}
+    )
 
 
 def _array(value: Any) -> Any:
@@ -131,7 +145,8 @@ def load(path: str | os.PathLike[str]) -> Result:
     """
     from workbench.core.render import KINDS, kind_of
 
-    what = f"{path} is not a saved workbench result"
+    named = path if isinstance(path, str | os.PathLike) else shown(path)
+    what = f"{named} is not a saved workbench result"
     hint = "Give a file written by result.save(path)."
     try:
         data = json.loads(Path(path).read_bytes())

@@ -24,11 +24,13 @@ def prose(text: str) -> str:
 
 
 def sign(state: str) -> str:
-    """Return the sign of a state in its colour."""
+    """Return the sign of a state in its colour.
+
+    Where a host knows one colour only (an untrusted notebook), the sign has that of the text: no single
+    colour can be read both on white and on near black.
+    """
     look = tone(state)
-    return (
-        f'<b style="color:{look.light};color:light-dark({look.light},{look.dark})">{look.glyph}</b>'
-    )
+    return f'<b style="color:light-dark({look.light},{look.dark})">{look.glyph}</b>'
 
 
 def code_lines(text: str) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import anywidget
 import traitlets
 
+from workbench.core.palette import verdict_state
 from workbench.display import assets, live
 from workbench.display.static_html import static
 
@@ -41,6 +42,8 @@ class ResultView(anywidget.AnyWidget):
         The module of the view, compressed.
     needs
         The names of the pieces that `code` was joined from.
+    verdict
+        ``ok``, ``wrong`` or ``unsure``: for a report, which cannot show a box of widgets.
     name
         By this the HTML in a page finds the widget.
     ui
@@ -52,6 +55,7 @@ class ResultView(anywidget.AnyWidget):
     code = traitlets.Bytes().tag(sync=True)
     needs = traitlets.Unicode().tag(sync=True)
     name = traitlets.Unicode().tag(sync=True)
+    verdict = traitlets.Unicode().tag(sync=True)
     ui = traitlets.Dict().tag(sync=True)
 
     def __init__(self, result: Result, **kwargs: Any) -> None:
@@ -73,7 +77,12 @@ def _traits(result: Result) -> dict[str, Any]:
     payload = result.payload(limit=NOTEBOOK_LIMIT)
     schema = str(payload.get("schema", ""))
     needs = " ".join(piece.name for piece in assets.pieces(schema))
-    return {"payload": assets.packed(payload), "code": _code(schema), "needs": needs}
+    return {
+        "payload": assets.packed(payload),
+        "code": _code(schema),
+        "needs": needs,
+        "verdict": verdict_state(result.ok),
+    }
 
 
 def view_of(result: Result) -> ResultView:

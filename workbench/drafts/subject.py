@@ -43,7 +43,6 @@ SINCE: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "speculators norm_before_fc": ("0.18.1", "0.19.1"),
         "speculators fc_norm": ("0.24.0", "0.25.1"),
         "speculators norm_output": ("0.24.0", "0.25.1"),
-        "qwen3 draft": ("0.23.0", "0.24.0"),
         "d2t refused at full vocabulary": ("0.29.0", "0.30.0"),
     },
 }

@@ -44,6 +44,8 @@ seconds since 1970 by the host's clock. Unknown fields and files are kept and ig
         "cmd": "sglang::scheduler_TP0",          the title, or the command line joined with blanks
         "argv": ["python3", "-m", "…"],          where it is a command line
         "status": "sleeping",                    psutil's word, or the letter of /proc/PID/stat
+        "halt": {"seconds": 0.5, "tracer": 0, "program": ""},
+                                                 of T and t: how long it was seen without a break
         "wait_channel": "futex_do_wait",         of the main thread
         "threads": 141, "thread_states": {"S": 141}, "thread_waits": {"futex_do_wait": 124},
         "cpu": {"user": 34.45, "system": 4.65},

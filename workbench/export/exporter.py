@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,12 @@ from traitlets.config import Config
 
 from workbench.display import live
 from workbench.display.page import shell
-from workbench.export import summary
+from workbench.export import printed, summary
+from workbench.export.boxes import STATE, WIDGET
 from workbench.export.clean import Shown, cleaned, output_html
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _HEADING = re.compile(r"^# +(.+)$", re.MULTILINE)
-_WIDGET = "application/vnd.jupyter.widget-view+json"
 # What a page shows of an output, the best form first: none needs a kernel.
 _FORMS = (
     "text/html", "text/markdown", "image/svg+xml", "image/png", "image/jpeg", "text/latex", "text/plain",
@@ -97,21 +98,49 @@ class _Outputs(Preprocessor):
 
     def preprocess_cell(self, cell: Any, resources: Any, index: int) -> tuple[Any, Any]:
         if cell.cell_type == "code":
+            self._marks: list[str] = []
             cell.outputs = [output for output in cell.outputs if self._keep(output)]
+            cell.metadata["workbench_marks"] = "".join(self._marks)
         return cell, resources
+
+    def _note(self, found: Iterable[Shown]) -> bool:
+        """Note the results that the page shows as text; say whether there are any."""
+        any_found = False
+        for one in found:
+            any_found = True
+            if not any((one.state, one.line) == (other.state, other.line) for other in self.shown):
+                self.shown.append(one)
+                self._marks.append(printed.mark(len(self.shown), one))
+        return any_found
 
     def _keep(self, output: Any) -> bool:
         """Clean an output in place; say whether anything of it is left to show."""
         data = output.get("data")
+        if output.output_type == "error":
+            self._note([printed.of_error(output)])
         if not data:
+            self._note(printed.printed(_text(output.get("text"))))
             return True
         if isinstance(data.get("text/html"), str):
-            data["text/html"] = output_html(data["text/html"], self.shown)
+            given = data["text/html"]
+            data["text/html"] = output_html(given, self.shown)
             if not data["text/html"].strip():  # only script: its other forms say more
                 del data["text/html"]
+            elif "data-wb" not in given:
+                self._note(printed.of_html(given))
+        if state := output.get("metadata", {}).get(STATE):
+            self._note(printed.in_box(state))
+        left = [form for form in _FORMS if data.get(form)]
+        stated = False
+        if left and left[0] in ("text/markdown", "text/plain"):
+            stated = self._note(printed.printed(_text(data[left[0]])))
         # The text of a widget is how Python would write it, or a bar of progress.
-        left = {form for form in _FORMS if data.get(form)}
-        return bool(left - {"text/plain"}) if _WIDGET in data else bool(left)
+        return stated or bool(set(left) - {"text/plain"}) if WIDGET in data else bool(left)
+
+
+def _text(value: Any) -> str:
+    """Return the text of an output; damaged notebooks have others."""
+    return value if isinstance(value, str) else ""
 
 
 def _title(nb: Any, resources: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from workbench.core.outputs import Output, prepared, writing
 from workbench.core.result import Result
 from workbench.core.saving import load
-from workbench.errors import WorkbenchError
+from workbench.errors import WorkbenchError, shown
 
 _ACCEPTED = "Give a notebook (.ipynb), a saved result (.json, from result.save), or a result."
 
@@ -50,12 +50,12 @@ def report(
     """
     if isinstance(case_or_notebook, Result):
         return _written(case_or_notebook, prepared(out, "page", force=force))
-    source = Path(case_or_notebook)
-    if source.is_dir():
+    source = _source(case_or_notebook)
+    if os.path.isdir(source):
         raise WorkbenchError(
             f"cannot report on {source}", why="it is a folder", next_step=_ACCEPTED
         )
-    if not source.exists():
+    if not os.path.exists(source):
         raise WorkbenchError(
             f"cannot report on {source}", why="there is no such file", next_step=_ACCEPTED
         )
@@ -72,6 +72,15 @@ def report(
     with writing(page, "page") as file:
         file.write(text.encode())
     return page.path
+
+
+def _source(given: object) -> Path:
+    path = os.fspath(given) if isinstance(given, str | os.PathLike) else None
+    if not isinstance(path, str) or not path:
+        raise WorkbenchError(
+            f"cannot report on {shown(given)}", why="it is no path", next_step=_ACCEPTED
+        )
+    return Path(path)
 
 
 def _written(result: Result, page: Output) -> Path:
@@ -122,6 +131,8 @@ def executed(source: Path) -> Any:
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError, DeadKernelError
 
+    from workbench.export.boxes import unfold
+
     try:
         read: Any = nbformat.read  # nbformat has types in part
         notebook = read(source, as_version=4)
@@ -139,7 +150,7 @@ def executed(source: Path) -> Any:
         notebook,
         timeout=None,
         resources={"metadata": {"path": str(source.parent.resolve())}},
-        store_widget_state=False,
+        store_widget_state=True,  # to see what is in them; the page has none
         extra_arguments=["--log-level=ERROR"],  # ipykernel warns of every plain TCP start
     )
     try:
@@ -158,6 +169,8 @@ def executed(source: Path) -> Any:
             why=f"its kernel {error.name!r} is not installed here",
             next_step="Install ipykernel, or choose another kernel in JupyterLab and save.",
         ) from None
+    unfold(notebook, client.widget_state)
+    notebook.metadata.pop("widgets", None)
     return notebook
 
 

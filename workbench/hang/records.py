@@ -99,6 +99,18 @@ class Dump:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Halt:
+    """How long a process was seen halted without a break, and by which tracer (0: none that was seen).
+
+    `program` is the tracer's, "" where it is not a known one.
+    """
+
+    seconds: float
+    tracer: int = 0
+    program: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Process:
     """One process of the server's tree at one time; what could not be read is None."""
 
@@ -110,6 +122,7 @@ class Process:
     parent: int | None = None
     started: float | None = None
     state: str | None = None
+    halt: Halt | None = None
     wait_channel: str | None = None
     threads: int | None = None
     threads_by_state: Mapping[str, int] = dataclasses.field(default_factory=dict)

@@ -6,7 +6,6 @@ import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
@@ -16,7 +15,7 @@ from workbench.checkpoint.records import TensorTable
 from workbench.core.finding import GRAVITY, Finding
 from workbench.core.verdict import Coverage, Item, State, Verdict
 from workbench.drafts import contracts
-from workbench.errors import WorkbenchError
+from workbench.errors import WorkbenchError, shown
 from workbench.keys import coverage, verdict
 from workbench.keys.launch_line import doubt
 from workbench.keys.records import KeyDiff, Rename, VersionAnswer
@@ -92,7 +91,7 @@ def _check_arguments(python: object, launch: object) -> None:
     """Raise where an argument is of no use, before anything is read."""
     if python is not None and not isinstance(python, str | os.PathLike):
         raise WorkbenchError(
-            f"python={python!r} is not an interpreter",
+            f"python={shown(python)} is not an interpreter",
             why="it is neither text nor a path",
             next_step="Give the path of the Python that the engine is installed in.",
         )
@@ -101,7 +100,7 @@ def _check_arguments(python: object, launch: object) -> None:
         return
     if not isinstance(words, list | tuple) or not all(isinstance(w, str) for w in words):
         raise WorkbenchError(
-            f"launch={launch!r} is not a command line",
+            f"launch={shown(launch)} is not a command line",
             why="it is neither text nor a list of texts",
             next_step='Give the launch command: "python -m sglang.launch_server --model-path ...".',
         )
@@ -134,7 +133,7 @@ def _is_path(text: str) -> bool:
     """
     if "/" in text:
         return True
-    return not registry.is_engine(text) and Path(text).exists()
+    return not registry.is_engine(text) and os.path.exists(text)
 
 
 def _against_model(checkpoint: Checkpoint, model: Any) -> KeyDiff:

@@ -169,16 +169,16 @@ def _session_of(thing: Any) -> Session:
 
 def _of_path(text: str) -> Session:
     path = Path(text).expanduser()
-    if path.suffix == ".json" and path.is_file() and not path.name.endswith(".index.json"):
+    if path.suffix == ".json" and os.path.isfile(path) and not path.name.endswith(".index.json"):
         from workbench.core.saving import load
 
         try:
             return _of_result(load(path))
         except WorkbenchError:
             pass  # evidence may be JSON as well
-    if text.endswith(_ENDINGS) or (path.is_dir() and _holds_weights(path)):
+    if text.endswith(_ENDINGS) or (os.path.isdir(path) and _holds_weights(path)):
         return Session(FORMS["keys"], {"ckpt": text})
-    if path.exists():
+    if os.path.exists(path):
         return Session(FORMS["hang"], {"path": text})
     if "://" in text or re.fullmatch(
         r"[\w.-]+/[\w.-]+", text

@@ -165,7 +165,7 @@ def is_evidence(target: Any) -> bool:
     if not isinstance(target, str | os.PathLike):
         return False
     path = place_of(target)
-    return path.is_dir() and not (path / "config.json").is_file()
+    return os.path.isdir(path) and not (path / "config.json").is_file()
 
 
 def folder_of(target: Any) -> Path | None:

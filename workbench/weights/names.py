@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -130,14 +131,14 @@ def rank(kind: str) -> tuple[int, str]:
 
 def short(kinds: Sequence[str]) -> list[str]:
     """Return labels for kinds: as few of their last segments as tell them apart, without ``.weight``."""
-    plain = [kind.removesuffix(".weight") for kind in kinds]
+    plain = [kind.removesuffix(".weight").split(".") for kind in kinds]
+    # How many kinds end with these segments: counted once, since a model may have thousands of kinds.
+    ends = Counter(".".join(parts[at:]) for parts in plain for at in range(len(parts)))
     labels = []
-    for text in plain:
-        parts = text.split(".")
+    for parts in plain:
         for take in range(1, len(parts) + 1):
             label = ".".join(parts[-take:])
-            clash = sum(other == label or other.endswith("." + label) for other in plain) > 1
-            if not clash and label != "bias" and not label.startswith("*"):
+            if ends[label] == 1 and label != "bias" and not label.startswith("*"):
                 break
         labels.append(label)
     return labels

@@ -12,6 +12,7 @@ from workbench.hang.records import (
     Dump,
     Frame,
     Gpu,
+    Halt,
     Log,
     LogLine,
     Process,
@@ -165,11 +166,16 @@ WATCHDOG = f"WatchdogRaw._watchdog_once@{SRT}utils/watchdog.py"
 
 @dataclasses.dataclass(frozen=True)
 class R:
-    """One rank: its stack in both looks (`then` in the first, where it differs), and its process."""
+    """One rank: its stack in both looks (`then` in the first, where it differs), and its process.
+
+    `was` is its state in the first look, where it differs; `halt` what was seen of a halt in every look.
+    """
 
     stack: str = ""
     then: str | None = None
     state: str = "S"
+    was: str | None = None
+    halt: Halt | None = None
     cpu: float = 0.01
     io: float = 0.0
     compilers: tuple[str, ...] = ()
@@ -245,7 +251,8 @@ def snapshot(
                 rank=Rank(number, tp=number if size > 1 or number else None, dp=rank.dp),
                 parent=900,
                 started=500.0 + (60.0 if fresh else 0.0),
-                state=rank.state,
+                state=rank.was if rank.was is not None and at < looks - 1 else rank.state,
+                halt=rank.halt,
                 threads=205,
                 cpu_seconds=40.0 + rank.cpu * apart * at,
                 read_bytes=int(1e9 + rank.io * apart * at),

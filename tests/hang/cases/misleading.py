@@ -7,7 +7,7 @@ import dataclasses
 from tests.hang.cases.build import IDLE_0, IDLE_N, LOAD, LOOP, SRT, R, scene, started, written
 from tests.hang.cases.case import Case
 from tests.hang.cases.traps import FORWARD, WAITS, replicas
-from workbench.hang.records import Process, Role, Scene
+from workbench.hang.records import Halt, Process, Role, Scene
 
 RESULT = f"Event.synchronize process_batch_result@{SRT}managers/scheduler.py {LOOP}"
 BATCH = "TP0| Decode batch, #running-req: 3, #token: 91"
@@ -25,6 +25,12 @@ def alike(ranks: int, *batches: str, power: float = 600.0, cpu: float = 1.0) -> 
         gpu=(76000.0, 97.0, power),
         log=[*started(ranks, "ready"), *batches],
     )
+
+
+def traced(halt: Halt | None) -> Scene:
+    """One of three ranks in state t in both looks."""
+    ranks = [R(WAITS), R(FORWARD, state="t", halt=halt), R(WAITS)]
+    return scene(ranks, log=started(3, "decode"))
 
 
 def replicas_without_arguments() -> Scene:
@@ -145,13 +151,41 @@ MISLEADING = (
     ),
     Case(
         "traced",
-        lambda: scene([R(WAITS), R(FORWARD, state="t"), R(WAITS)], log=started(3, "decode")),
+        lambda: traced(Halt(5.0, 812, "gdb")),
         "hung",
         "graph_decode",
-        "a tracer holds it: a signal to go on would not help",
+        "a debugger holds it in both snapshots: a signal to go on would not help",
         odd=(1,),
         rule="RT",
         proposes="/proc/1001/status",
+    ),
+    Case(
+        "traced-by-a-profiler",
+        lambda: traced(Halt(5.0, 812, "py-spy")),
+        "cannot_tell",
+        "graph_decode",
+        "another collection pauses what it reads: that shows nothing about the rank",
+        rule="RP",
+        proposes="/proc/1001/status",
+    ),
+    Case(
+        "traced-by-an-unknown-program",
+        lambda: traced(None),
+        "cannot_tell",
+        "graph_decode",
+        "state t twice, and not who traces it or for how long",
+        rule="RP",
+    ),
+    Case(
+        "traced-by-a-profiler-while-idle",
+        lambda: scene(
+            [R(IDLE_0, state="t", halt=Halt(5.0, 812, "py-spy")), R(IDLE_N, cpu=0.6)],
+            log=started(2, "ready"),
+        ),
+        "cannot_tell",
+        "ready",
+        "a rank that a profiler holds is not seen to be idle",
+        rule="RP",
     ),
     Case(
         "serving-alike-by-chance",

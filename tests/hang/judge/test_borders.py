@@ -26,7 +26,7 @@ from tests.hang.cases.rules import (
 from workbench.hang.judge import phases, waits
 from workbench.hang.judge.diagnose import diagnose
 from workbench.hang.judge.rank_group import RankGroup
-from workbench.hang.records import Frame, Process, Scene
+from workbench.hang.records import Frame, Halt, Process, Scene
 
 FORWARD = f"LlamaForCausalLM.forward {CAPTURE}"
 LOCKED = f"BaseFileLock.acquire {FORWARD}"
@@ -36,6 +36,8 @@ JOINING_BARRIER = (
     "barrier _exception_logger.<locals>.wrapper GroupCoordinator.__init__ initialize_model_parallel "
     + JOINING.split("initialize_model_parallel ")[1]
 )
+GDB = Halt(5.0, 812, "gdb")
+PYSPY = Halt(5.0, 812, "py-spy")
 ONE_BEHIND = [R(WAITS), R(WAITS), R(FORWARD), R(WAITS)]
 IDLE = [R(IDLE_0, cpu=0.8), *[R(IDLE_N, cpu=0.6)] * 3]
 BATCH = (
@@ -125,12 +127,32 @@ SURE: dict[str, tuple[Callable[[], Scene], str, str]] = {
     "both are on their GPUs": (lambda: capturing([R(KERNEL)] * 2), "hung", "likely"),
     "stopped by a signal": (
         lambda: capturing([R(WAITS, state="T"), R(WAITS), R(WAITS)]), "hung", "certain"),
-    "held by a tracer": (
-        lambda: capturing([R(WAITS, state="t"), R(WAITS), R(WAITS)]), "hung", "likely"),
+    "stopped by a signal in the last look": (
+        lambda: capturing([R(WAITS, state="T", was="S"), R(WAITS), R(WAITS)]), "hung", "likely"),
+    "stopped by a signal, watched in the last look": (
+        lambda: capturing([R(WAITS, state="T", was="S", halt=Halt(0.5)), R(WAITS), R(WAITS)]),
+        "hung", "certain"),
+    "stopped by a signal, watched too shortly": (
+        lambda: capturing([R(WAITS, state="T", was="S", halt=Halt(0.49)), R(WAITS), R(WAITS)]),
+        "hung", "likely"),
+    "held by a debugger": (
+        lambda: capturing([R(WAITS, state="t", halt=GDB), R(WAITS), R(WAITS)]), "hung", "likely"),
+    "held by a profiler": (
+        lambda: capturing([R(WAITS, state="t", halt=PYSPY), R(WAITS), R(WAITS)]),
+        "cannot_tell", "unknown"),
+    "held by a debugger in the last look alone": (
+        lambda: capturing([R(WAITS, state="t", was="S", halt=GDB), R(WAITS), R(WAITS)]),
+        "cannot_tell", "unknown"),
+    "paused by a profiler in the first look alone": (
+        lambda: capturing([R(WAITS, was="t"), R(WAITS), R(FORWARD)]), "hung", "likely"),
     "stopped, and nobody waits": (
         lambda: capturing([R(FORWARD, state="T"), R(FORWARD), R(WAITS)]), "stopped", "certain"),
-    "traced, and nobody waits": (
-        lambda: capturing([R(FORWARD, state="t"), R(FORWARD), R(WAITS)]), "stopped", "likely"),
+    "stopped, and nobody waits, seen once": (
+        lambda: capturing([R(FORWARD, state="T", was="S"), R(FORWARD), R(WAITS)]),
+        "stopped", "likely"),
+    "held by a debugger, and nobody waits": (
+        lambda: capturing([R(FORWARD, state="t", halt=GDB), R(FORWARD), R(WAITS)]),
+        "stopped", "likely"),
     "idle, and the log says ready": (lambda: ready(IDLE), "idle", "certain"),
     "idle, and the port answers": (lambda: scene(IDLE, port_open=True), "idle", "certain"),
     "idle, and nothing says ready": (lambda: scene(IDLE), "idle", "likely"),

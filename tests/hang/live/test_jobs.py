@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.hang.live.conftest import Job, start, state
+from tests.tracing import Tracer
 from workbench.errors import WorkbenchError
 from workbench.hang.attach import attach, collect
-from workbench.hang.collect.collector import find_pyspy
+from workbench.hang.collect.collector import find_pyspy, halted
 from workbench.hang.judge.diagnose import diagnose
 from workbench.hang.read.scene import read_scene
 
@@ -44,6 +45,23 @@ def test_a_stopped_rank_is_named_and_stays_stopped(job: Job) -> None:
     assert found.odd_ranks == (1,)
     assert state(pid) == "T"
     os.kill(pid, signal.SIGCONT)
+
+
+def test_a_rank_that_a_profiler_holds_is_not_called_stopped_and_one_of_a_debugger_is_named(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(halted, "PATIENCE", 0.7)
+    root = job("sleep", 4, 2)
+    pid = ranks(root)[0]
+    with Tracer(pid, "py-spy") as tracer:
+        found = attach(root, interval=1.5)
+        assert (found.state, found.odd_ranks, found.ok) == ("cannot_tell", (), None)
+        assert f"held by py-spy (pid {tracer.pid}) while it was read" in found.to_text(200)
+    with Tracer(pid, "gdb") as tracer:
+        found = attach(root, interval=5)
+        assert (found.state, found.odd_ranks) == ("stopped", (0,))
+        assert f"TP0 is held by gdb (pid {tracer.pid})" in found.verdict.sentence
+    assert state(pid) == "S"
 
 
 def test_a_dead_rank_is_missing_and_the_waiting_are_not_to_blame(job: Job) -> None:

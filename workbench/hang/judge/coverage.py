@@ -15,7 +15,7 @@ from msgspec import structs
 from workbench.core.verdict import Coverage, Item, Settled, State, cover
 from workbench.errors import shorten
 from workbench.hang.diagnosis import open_question
-from workbench.hang.judge import evidence, group_facts, wording
+from workbench.hang.judge import evidence, group_facts, halts, wording
 from workbench.hang.judge.phases import MarkedLine
 from workbench.hang.judge.rank_group import GroupRank, RankGroup
 from workbench.hang.judge.rules import Judgement, asked_to_end
@@ -159,7 +159,9 @@ def _rank(rank: GroupRank, judged: Judgement) -> tuple[State, str]:
     if rank.gone:
         return _bad(judged), rank.gone
     if rank.stopped:
-        return _bad(judged), "stopped (state T)"
+        return _bad(judged), halts.words(rank.process)
+    if rank.paused:
+        return "open", f"{halts.words(rank.process)} while it was read"
     if rank in judged.odd:
         return _bad(judged), "the others wait for it"
     if not rank.has_stack:
@@ -189,7 +191,7 @@ def comparisons(asked: Question) -> Iterator[Settled]:
 
 
 def _comparison(rank: GroupRank, judged: Judgement) -> tuple[State, str]:
-    if rank.gone or rank.stopped:
+    if rank.gone or rank.stopped or (rank.paused and not rank.moving):
         return _rank(rank, judged)
     if rank.snapshots < 2:
         return "open", "only one snapshot" if rank.snapshots else "no snapshot"
@@ -242,10 +244,11 @@ def processes(asked: Question) -> Iterator[Settled]:
         for role, name in PROCESSES.items():
             for process in _last_of(role, mine):
                 state = now[process.pid].state if process.pid in now else ""
-                if state in ("T", "Z", "X", ""):
-                    ended = {"T": "stopped (state T)", "": "gone since an earlier snapshot"}
-                    how = ended.get(state or "", "it has ended")
-                    fault = asked.worst.rule.code == "RH"
+                if state in ("T", "t", "Z", "X", ""):
+                    how = "it has ended" if state else "gone since an earlier snapshot"
+                    if state in ("T", "t"):
+                        how = halts.words(now[process.pid])
+                    fault = asked.worst.rule.code == "RH" and state != "t"
                     yield Settled("process", name, "wrong" if fault else "open", how)
                 else:
                     yield Settled("process", name, "ok", f"it runs (state {state})")

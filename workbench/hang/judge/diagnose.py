@@ -164,6 +164,8 @@ def _confidence(group: RankGroup, phase: Phase, rule: Rule, odd: Sequence[GroupR
         )
     if rule.code == "RT" and rule.state == "stopped":
         weaknesses += not _by_signal(group)
+    if rule.code == "RH" and rule.state == "stopped":
+        weaknesses += all(one.once for one in group.helpers if one.stopped)
     if rule.state in ("idle", "serving"):
         weaknesses += not (group.story.ready or group.port_open)
         weaknesses += group.port_open is False or group.mute
@@ -184,8 +186,8 @@ def _confidence(group: RankGroup, phase: Phase, rule: Rule, odd: Sequence[GroupR
 
 
 def _by_signal(group: RankGroup) -> bool:
-    """Whether a rank is stopped for good: a tracer, another py-spy among them, may hold it for a moment."""
-    return any(rank.process is not None and rank.process.state == "T" for rank in group.alive)
+    """Whether a rank is stopped for good, by a signal: it was seen at more than one moment."""
+    return any(rank.halted == "stopped" for rank in group.alive)
 
 
 def _waiting(judged: Judgement) -> tuple[GroupRank, ...]:
@@ -221,16 +223,15 @@ def _words(judged: Judgement, scene: Scene) -> dict[str, str]:
         named["host"] = about[0].host
     if odd:
         named["odd"] = evidence.names(odd)
-    stopped = [rank for rank in group.alive if rank.stopped]
+    by_signal = [rank for rank in group.alive if rank.by_signal]
+    traced = [rank for rank in group.alive if rank.held or rank.paused]
+    stopped = by_signal or traced
     if stopped:
         named["odd"] = evidence.names(stopped)
-        by_signal = [
-            str(rank.pid) for rank in stopped if rank.process and rank.process.state == "T"
-        ]
-        if by_signal:
-            named["pids"] = " ".join(by_signal)
-        else:
-            named["traced"] = str(stopped[0].pid)
+    if by_signal:
+        named["pids"] = " ".join(str(rank.pid) for rank in by_signal)
+    elif traced:
+        named["traced"] = str(traced[0].pid)
     helpers = [one for one in group.helpers if one.stopped]
     if helpers and not stopped:
         named["odd"] = helpers[0].role

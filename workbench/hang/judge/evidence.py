@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from workbench.core.finding import Experiment, Finding, Severity
 from workbench.errors import shorten
-from workbench.hang.judge import waits, wording
+from workbench.hang.judge import halts, waits, wording
 from workbench.hang.judge.join import BUSY_IO
 from workbench.hang.judge.phases import MarkedLine
 from workbench.hang.judge.rank_group import GroupRank, RankGroup
@@ -56,7 +56,7 @@ def place_of(rank: GroupRank) -> str:
     if frame is not None:
         return wording.frame_text(frame)
     if rank.stopped:
-        return "no stack, state T"
+        return f"no stack, {halts.words(rank.process)}"
     if rank.dump is not None and rank.dump.refusal:
         return f"no stack: {rank.dump.refusal}"
     return "no stack"
@@ -104,8 +104,8 @@ def summary(judged: Judgement, groups: Sequence[RankGroup]) -> str:
         waits_too = others and state == "hung"
         theirs = f"; {names(others)} {_is(others)} waiting for {them}" if waits_too else ""
         theirs += f"; {names(unseen)}: no stack" if unseen else ""
-        stopped = all(rank.stopped for rank in odd)
-        how = "stopped (state T)" if stopped else "apart from the others"
+        halted = {halts.words(rank.process) if rank.stopped else "" for rank in odd}
+        how = " or ".join(sorted(halted)) if "" not in halted else "apart from the others"
         return f"{state} {where}: {names(odd)} {_is(odd)} {how}{theirs}"
     return f"{state} {where}: {rule.evidence}; there is no odd rank"
 
@@ -160,7 +160,10 @@ def _standing(group: RankGroup) -> list[str]:
         compilers = sorted({name for rank in ranks for name in rank.compilers})
         if compilers:
             life.append(f"runs {', '.join(compilers[:3])}")
-        state = "state T, " if all(rank.stopped for rank in ranks) else ""
+        state = ""
+        if all(rank.halted for rank in ranks):
+            halted = sorted({halts.words(rank.process) for rank in ranks})
+            state = f"{' or '.join(halted)}, "
         texts.append(
             f"{names(ranks)}: {state}{wait} in {frame}{'; ' if life else ''}{', '.join(life)}"
         )

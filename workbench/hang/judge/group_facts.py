@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from workbench.facts import flags
+from workbench.hang.judge import halts
 from workbench.hang.judge.rank_group import Helper
 from workbench.hang.records import Process, Role, Scene, Snapshot
 
@@ -60,13 +61,22 @@ def helpers(hosts: Iterable[Sequence[Snapshot]]) -> tuple[Helper, ...]:
         now = {p.pid: p for p in listed[-1].processes}
         for role in _NEEDED:
             last = [p for p in now.values() if p.role == role and p.state is not None]
-            if any(p.state not in ("Z", "X", "T") for p in last):
+            # (Whether a debugger holds one is not asked: it is no fault of the server's.)
+            how = {p.pid: halts.halted([*_earlier(listed, p), p], 0.0) for p in last}
+            if any(p.state not in ("Z", "X") and "stopped" not in how[p.pid] for p in last):
                 continue
-            found += [Helper(role, p.pid, p.host, p.state or "") for p in last]
+            once = {pid for pid, one in how.items() if one == "seen stopped"}
+            found += [Helper(role, p.pid, p.host, p.state or "", p.pid in once) for p in last]
             before = [p for s in listed[:-1] for p in s.processes if p.role == role and p.state]
             gone = {p.pid: Helper(role, p.pid, p.host, "") for p in before if p.pid not in now}
             found += gone.values() if not last else ()
     return tuple(found)
+
+
+def _earlier(listed: Sequence[Snapshot], process: Process) -> list[Process]:
+    """Return a process as the snapshots before the last have it."""
+    who = (process.pid, process.started)
+    return [p for s in listed[:-1] for p in s.processes if (p.pid, p.started) == who]
 
 
 def mute(scene: Scene) -> bool:

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from workbench.facts import flags
-from workbench.hang.judge import group_facts, phases, waits
+from workbench.hang.judge import group_facts, halts, phases, waits
 from workbench.hang.judge.rank_group import GroupRank, RankGroup
 from workbench.hang.records import (
     Dump,
@@ -146,12 +146,25 @@ def _looked_at(process: Process) -> bool:
 
 
 def _both(first: Snapshot, second: Snapshot) -> Snapshot:
-    """Return two snapshots of one moment as one: what the later lacks, the earlier may have."""
+    """Return two snapshots of one moment as one: what the later lacks, the earlier may have.
+
+    A process that one of the two saw run is not halted: each collector may pause what the other reads.
+    """
     pids = {process.pid for process in second.processes}
     dumped = {dump.pid for dump in second.dumps}
+    ran = {(p.pid, p.started): p.state for p in first.processes if p.state not in (None, "T", "t")}
+
+    def at_that_moment(process: Process) -> Process:
+        state = ran.get((process.pid, process.started))
+        traced = process.state == "t" and state is not None
+        return dataclasses.replace(process, state=state, halt=None) if traced else process
+
     return dataclasses.replace(
         second,
-        processes=(*second.processes, *(p for p in first.processes if p.pid not in pids)),
+        processes=(
+            *map(at_that_moment, second.processes),
+            *(p for p in first.processes if p.pid not in pids),
+        ),
         dumps=(*second.dumps, *(d for d in first.dumps if d.pid not in dumped)),
         gpus=second.gpus or first.gpus,
     )
@@ -285,6 +298,9 @@ def _rank(base: RankGroup, number: int, seen: _Tracked) -> GroupRank:
         phase=_phase_of(frames, dump, base.version),
         snapshots=len(same),
         gpu=_gpu(snapshot, process),
+        halted=halts.halted(
+            [p for _, p in same], snapshot.at - same[-2][0].at if len(same) > 1 else 0.0
+        ),
         gone=_gone(base, number, process, vanished, not vanished and _lived(process, dump)),
     )
     if rank.stopped:
@@ -367,7 +383,9 @@ def _with_motion(rank: GroupRank, sightings: Sequence[tuple[Snapshot, Process]])
         same = bool(set(before.lock_files) & set(after.lock_files))  # at another lock it got on
     sleeps = _sleeps(earlier, before.pid) and _sleeps(later, after.pid)
     rank = dataclasses.replace(rank, cpu=cpu, io=io, same_stack=same, sleeps=sleeps)
-    return dataclasses.replace(rank, moving=_moving(rank))
+    moving = _moving(rank)
+    # A tracer that pauses it may do so since the first snapshot: that it did not move shows nothing.
+    return dataclasses.replace(rank, moving=None if rank.paused and not moving else moving)
 
 
 def _sleeps(snapshot: Snapshot, pid: int) -> bool:

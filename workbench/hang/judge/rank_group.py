@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from workbench.hang.judge import phases, waits
+from workbench.hang.judge import halts, phases, waits
 from workbench.hang.records import Dump, Frame, Gpu, Phase, Process, Rank, Role, WaitClass
 
 BUSY_GPU = 90.0
@@ -35,6 +35,8 @@ class GroupRank:
         CPU seconds and bytes a second between the last two snapshots, None where not known.
     moving
         Whether it gets on; None where that is not known.
+    halted
+        How it was halted in the last snapshot, by a signal or a tracer.
     gone
         How it died ("" for a rank that lives).
     """
@@ -55,12 +57,28 @@ class GroupRank:
     io: float | None = None
     moving: bool | None = None
     gpu: Gpu | None = None
+    halted: halts.Halted = ""
     gone: str = ""
 
     @property
     def stopped(self) -> bool:
-        """Whether it is stopped by a signal or a tracer (state T)."""
-        return self.process is not None and (self.process.state or "") in ("T", "t")
+        """Whether it is stopped by a signal (state T) or held by a debugger."""
+        return self.by_signal or self.held
+
+    @property
+    def by_signal(self) -> bool:
+        """Whether it is stopped by a signal (state T)."""
+        return self.halted in ("stopped", "seen stopped")
+
+    @property
+    def held(self) -> bool:
+        """Whether a debugger holds it, in both snapshots."""
+        return self.halted == "held"
+
+    @property
+    def paused(self) -> bool:
+        """Whether a tracer had paused it in the last snapshot: that shows nothing about the rank."""
+        return self.halted == "paused"
 
     @property
     def has_stack(self) -> bool:
@@ -84,12 +102,16 @@ class GroupRank:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Helper:
-    """A process of the server that is no rank and is stopped, a zombie or gone."""
+    """A process of the server that is no rank and is stopped, a zombie or gone.
+
+    `once`: it was seen stopped at one moment only.
+    """
 
     role: Role
     pid: int
     host: str
     state: str
+    once: bool = False
 
     @property
     def stopped(self) -> bool:

@@ -139,15 +139,19 @@ def _dead_server(group: RankGroup) -> bool:
 
 
 def _stopped(group: RankGroup) -> tuple[GroupRank, ...]:
-    return tuple(rank for rank in group.alive if rank.stopped)
+    return tuple(rank for rank in group.alive if rank.by_signal)
 
 
-def _holds_others(group: RankGroup, _: Phase) -> bool:
-    """Say whether all others wait for a stopped rank, in two snapshots."""
+def _held(group: RankGroup) -> tuple[GroupRank, ...]:
+    return tuple(rank for rank in group.alive if rank.held)
+
+
+def _holds_others(group: RankGroup) -> bool:
+    """Say whether all others wait for the stopped and held ranks, in two snapshots."""
     rest = [rank for rank in group.alive if not rank.stopped]
     held = waits.FOR_OTHERS | waits.ON_DEVICE
     in_wait = bool(rest) and all(rank.wait in held - {"IDLE"} for rank in rest)
-    return bool(_stopped(group)) and in_wait and group.complete and group.frozen
+    return in_wait and group.complete and group.frozen
 
 
 def _past_start(phase: Phase) -> bool:
@@ -255,13 +259,21 @@ RULES: tuple[Rule, ...] = (
          "a rank of the group is dead or absent, and others are alive",
          "the others wait for a missing rank; where they wait is a consequence",
          ("why_dead", "soft_watchdog")),
-    Rule("RT", "hung", _holds_others, "a rank is stopped (state T) and all others wait for it",
+    Rule("RT", "hung", lambda k, p: bool(_stopped(k)) and _holds_others(k),
+         "a rank is stopped (state T) and all others wait for it",
          "a stopped rank never reaches the collective in which the others wait",
-         ("continue_rank", "detach", "decode_graphs_off", "soft_watchdog"), accuses=True,
+         ("continue_rank", "decode_graphs_off", "soft_watchdog"), accuses=True,
          unknown="who stopped it: SIGSTOP, a debugger and a frozen container look the same"),
     Rule("RT", "stopped", lambda k, p: bool(_stopped(k)), "a rank is stopped (state T)",
          "it was stopped from outside: by SIGSTOP, a debugger or a frozen container",
-         ("continue_rank", "detach", "soft_watchdog"), accuses=True),
+         ("continue_rank", "soft_watchdog"), accuses=True),
+    Rule("RT", "hung", lambda k, p: bool(_held(k)) and _holds_others(k),
+         "a debugger holds a rank in both snapshots, and all others wait for it",
+         "a rank that is held never reaches the collective in which the others wait",
+         ("detach", "decode_graphs_off", "soft_watchdog"), accuses=True,
+         unknown="whether the rank was hung before the debugger came"),
+    Rule("RT", "stopped", lambda k, p: bool(_held(k)), "a debugger holds a rank in both snapshots",
+         "the rank does not run while it is held", ("detach", "soft_watchdog"), accuses=True),
     Rule("RH", "stopped", lambda k, p: _past_start(p) and any(h.stopped for h in k.helpers),
          "a process of the server, not a rank, is stopped (state T)",
          "its ranks may be healthy, but requests do not get through", ("continue_rank",)),
@@ -274,6 +286,10 @@ RULES: tuple[Rule, ...] = (
          "a rank makes progress: its stack, CPU time or I/O moves, or a compiler of its own runs",
          "it works, and the others wait for it: slow, not hung",
          ("wait",), unknown="whether the working rank will arrive: a later snapshot would show it"),
+    Rule("RP", "cannot_tell", lambda k, p: any(rank.paused for rank in k.alive),
+         "a tracer (a profiler, a debugger) held a rank while it was read",
+         "a rank that a tracer holds does not move, healthy or not", ("detach", "second_snapshot"),
+         unknown="whether the rank moves by itself: take snapshots when no tracer holds it"),
     Rule("R15", "serving", _serving, "all ranks are in their event loops and work at batches",
          "it serves", ("ask_health",)),
     Rule("R15", "idle", _idle, "all ranks are in their event loops and wait for requests",

@@ -8,8 +8,9 @@ from typing import Any, get_args
 
 from workbench.errors import clean
 from workbench.facts.startup import read_title, world_rank
+from workbench.hang.collect.collector.halted import DEBUGGERS, SAMPLERS
 from workbench.hang.collect.collector.refusals import Place, translate
-from workbench.hang.records import Dump, Process, Rank, Role
+from workbench.hang.records import Dump, Halt, Process, Rank, Role
 
 MOST_PROCESSES = 65536
 _ROLES = frozenset(get_args(Role))
@@ -109,6 +110,7 @@ def _process(entry: dict[str, Any], pid: int, host: str) -> Process:
         parent=_whole(entry.get("ppid")),
         started=_number(entry.get("started")),
         state=_state(entry.get("status")),
+        halt=_halt(entry.get("halt")),
         wait_channel=_channel(entry),
         threads=_whole(entry.get("threads")),
         threads_by_state=_counts(entry.get("thread_states")),
@@ -153,6 +155,15 @@ def _state(value: Any) -> str | None:
     if not isinstance(value, str) or not value:
         return None
     return _STATES.get(value, value[:1] if len(value) == 1 else None)
+
+
+def _halt(value: Any) -> Halt | None:
+    seconds = _number(value.get("seconds")) if isinstance(value, dict) else None
+    if seconds is None:
+        return None
+    program = value.get("program")
+    known = isinstance(program, str) and program in SAMPLERS | DEBUGGERS
+    return Halt(seconds, _whole(value.get("tracer")) or 0, program if known else "")
 
 
 def _channel(entry: dict[str, Any]) -> str | None:

@@ -16,6 +16,7 @@ from workbench.evidence.casefile import CaseWriter, SecretError
 from workbench.evidence.redact import Redactor
 from workbench.hang.collect.collector import (
     gpus,
+    halted,
     known,
     logs,
     proc,
@@ -262,6 +263,9 @@ class _Collector:
         def look(pid: int) -> None:
             with self.lock:
                 record = self.facts(pid, processes)
+            if pid in dumped and record.get("status") in halted.HALTED:
+                since = halted.watch(pid, lambda: self.pyspy.interrupted)
+                record = {**record, **since} if since else {}
             if record:  # it did not end meanwhile
                 records[pid] = record
             if record and pid in dumped:

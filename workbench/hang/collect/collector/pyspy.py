@@ -55,6 +55,11 @@ class PySpy:
         self._most = min(len(os.sched_getaffinity(0)), 16)
         self._slots = threading.Semaphore(self._most)
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether no other dump is to begin."""
+        return self._stopped
+
     def each(self, look: Callable[[int], None], pids: list[int]) -> None:
         """Call `look`, which dumps it and does what else is to be done, with each process.
 
