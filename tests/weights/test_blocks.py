@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -89,3 +90,21 @@ def test_new_rows_are_named_in_a_note(tmp_path: Path) -> None:
     (found,) = (one for one in scan.findings if one.code == "weights.unused_rows")
     assert (scan.ok, found.severity) == (True, "note")
     assert found.evidence_for == ("model.embed_tokens.weight: rows 3,712 to 4,095",)
+
+
+def test_experts_of_a_stack_and_parts_of_one(tmp_path: Path) -> None:
+    names = [f"model.layers.{at}.mlp.gate_proj.weight" for at in range(4)]
+    stack = [trained(name) for name in names]
+    stack[1] = like(stack[1])
+    stack[3][256:] = like(stack[3][256:])
+    values = torch.from_numpy(np.stack(stack))
+    found = judged(tmp_path, values, "model.layers.0.mlp.experts.gate_proj")
+    assert found.verdict == "at_init"
+    assert [(p.axis, p.start, p.stop) for p in found.parts] == [
+        ("matrices", 1, 2),
+        ("matrices", 3, 4),
+    ]
+    stack[1] = stack[0]
+    values = torch.from_numpy(np.stack(stack))
+    found = judged(tmp_path, values, "model.layers.0.mlp.experts.gate_proj")
+    assert "matrix 3 of 4 (counted from 0): rows 256 to 479" in found.reason
