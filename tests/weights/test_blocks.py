@@ -108,3 +108,16 @@ def test_experts_of_a_stack_and_parts_of_one(tmp_path: Path) -> None:
     values = torch.from_numpy(np.stack(stack))
     found = judged(tmp_path, values, "model.layers.0.mlp.experts.gate_proj")
     assert "matrix 3 of 4 (counted from 0): rows 256 to 479" in found.reason
+
+
+@pytest.mark.parametrize("untrained", [0, 1])
+def test_gate_and_up_that_alternate(tmp_path: Path, untrained: int) -> None:
+    both = [trained(f"model.layers.3.mlp.{name}_proj.weight") for name in ("gate", "up")]
+    name = "model.layers.3.mlp.experts.gate_up_proj"
+    values = np.stack(both, axis=1).reshape(-1, 256)
+    assert judged(tmp_path, np.stack([values, values * 2]), name).verdict == "trained"
+    both[untrained] = like(both[untrained])
+    values = np.stack(both, axis=1).reshape(-1, 256)
+    found = judged(tmp_path, np.stack([values, values * 2]), name)
+    assert found.verdict == "at_init"
+    assert f"its interleaved projection (rows {untrained} to 959)" in found.reason

@@ -37,6 +37,7 @@ _STEP = 4096
 _VOCABULARY = re.compile(r"(^|\.)(embed_tokens|wte|tok_embeddings|word_embeddings|embed_in|embed_out|lm_head|"
                          r"embeddings?|shared|output)\.weight$")  # fmt: skip
 _RESERVED = 1 / 8
+_GATED = re.compile(r"gate_up|gate_and_up|w13")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -70,9 +71,15 @@ def judge_blocks(whole: Judgement, measure: Measure, rows: Rows, context: Contex
         return whole
     m, n = measure.shape[0], measure.count // max(measure.shape[0], 1)
     bad = [*_of_rows(measure, rows, m, n), *_of_columns(measure, rows, m, n)]
-    if not bad:
+    every_second = list(_interleaved(measure, rows, m, n)) if not bad else []
+    if not bad and not every_second:
         return whole
     parts = tuple(JudgedPart(axis, start, stop, "at_init") for axis, start, stop in _merged(bad))
+    parts += tuple(
+        JudgedPart("rows", one.start, one.stop, "at_init", "interleaved projection")
+        for one in every_second
+    )
+    bad += every_second
     said = " and ".join(part.text() for part in parts[:3])
     more = f" and {len(parts) - 3:,} more parts" if len(parts) > 3 else ""
     text = f"{said}{more} of {m:,} × {n:,} are indistinguishable from random initialisation"
@@ -144,6 +151,18 @@ def _of_columns(measure: Measure, rows: Rows, m: int, n: int) -> Iterator[Block]
     for block in suspects:
         across = np.ascontiguousarray(more[:, block.start : block.stop].T)
         yield from _noise(measure, across, block)
+
+
+def _interleaved(measure: Measure, rows: Rows, m: int, n: int) -> Iterator[Block]:
+    """Yield the even or the odd rows, where gate and up projection alternate and one was never trained."""
+    if not _GATED.search(measure.name) or m % 2 or m < 2 * _BLOCK or n < _BLOCK // 2:
+        return
+    values = rows(0, min(m, 2 * _ACROSS))[:, : max(_BUDGET // _ACROSS, 64)]
+    halves = [np.ascontiguousarray(values[first::2]) for first in (0, 1)]
+    seen = _screen(np.stack(halves))
+    for first, other in ((0, 1), (1, 0)):
+        if abs(seen[first]) < TRAINED and seen[other] > _CONTRAST:
+            yield from _noise(measure, halves[first], Block("rows", first, m, seen[first]))
 
 
 def _starts(side: int, size: int) -> list[int]:
