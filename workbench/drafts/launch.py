@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from workbench.checkpoint.config import Config
 from workbench.core.finding import Experiment, Finding
 from workbench.drafts.subject import Subject, algorithm
+from workbench.facts.flat_config import flattened
 
 
 def launched_as(s: Subject) -> Iterator[Finding]:
@@ -163,9 +165,7 @@ def _cannot_say(s: Subject, lost: list[str]) -> Finding:
 
 def _lost(s: Subject) -> list[str]:
     """Return the fields that flattening cannot carry over, as far as the config knows them."""
-    flattened = getattr(s.checkpoint.config, "flattened", None)
-    try:
-        lost = getattr(flattened(), "lost", ()) if callable(flattened) else ()
-        return [str(name) for name in lost]
-    except Exception:  # what flattening cannot do is reported by the diff itself
+    config = s.checkpoint.config
+    if not isinstance(config, Config) or s.engine != "sglang":
         return []
+    return list(flattened(config, s.outcome.version).lost)

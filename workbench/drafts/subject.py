@@ -9,44 +9,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from packaging.version import InvalidVersion, Version
 
 from workbench.checkpoint.records import TensorInfo, TensorTable
+from workbench.facts.features import since
 from workbench.loaders.outcome import LoadOutcome
-
-# What an engine reads or does, by version: the last release seen without it and the first with it ("" =
-# in no release seen, up to the last one in SEEN). Between the two nobody looked. Read from the wheels
-# of SGLang 0.4.4 to 0.5.23 (all of them) and of 21 releases of vLLM from 0.9.2 to 0.32.0.
-SINCE: Mapping[str, Mapping[str, tuple[str, str]]] = {
-    "sglang": {
-        "eagle_config": ("0.4.8.post1", "0.4.9"),
-        "lm_head from target": ("0.5.1.post3", "0.5.2"),
-        "num_aux": ("0.5.11", "0.5.12"),
-        "fc_norm": ("0.5.11", "0.5.12"),
-        "norm_output": ("0.5.11", "0.5.12"),
-        "norm_before_fc": ("0.5.16", "0.5.17"),
-        "norm_before_residual": ("0.5.23", ""),
-        "top-level aux ids": ("0.5.23", ""),
-        "speculators": ("0.5.23", ""),
-        "deepseek ids as given": ("0.5.12.post1", "0.5.13"),
-        "gpt_oss ids as given": ("0.5.16", "0.5.17"),
-    },
-    "vllm": {
-        "norm_before_residual": ("0.10.0", "0.10.2"),
-        "speculators": ("0.10.0", "0.10.2"),
-        "eagle_config": ("0.10.2", "0.11.2"),
-        "top-level aux ids": ("0.10.2", "0.11.2"),
-        "norm_before_fc": ("0.17.1", "0.18.1"),
-        "num_aux": ("0.21.0", "0.22.1"),
-        "fc_norm": ("0.21.0", "0.22.1"),
-        "norm_output": ("0.21.0", "0.22.1"),
-        "speculators norm_before_fc": ("0.18.1", "0.19.1"),
-        "speculators fc_norm": ("0.24.0", "0.25.1"),
-        "speculators norm_output": ("0.24.0", "0.25.1"),
-        "d2t refused at full vocabulary": ("0.29.0", "0.30.0"),
-    },
-}
-SEEN = {"sglang": "0.5.23", "vllm": "0.32.0"}
 
 SOURCE = {
     "sglang": "sglang/srt/models/llama_eagle3.py",
@@ -101,14 +67,7 @@ class Subject:
 
     def since(self, feature: str) -> bool | None:
         """Tell whether the engine's version does it; None where nobody looked."""
-        last, first = SINCE.get(self.engine, {}).get(feature, ("", ""))
-        try:
-            version = Version(self.outcome.version)
-        except InvalidVersion:
-            return None
-        if first and version >= Version(first):
-            return True
-        return False if last and version <= Version(last) else None
+        return since(self.engine, feature, self.outcome.version)
 
     # -- the config ---------------------------------------------------------------------------
 

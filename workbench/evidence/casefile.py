@@ -60,6 +60,7 @@ seconds since 1970 by the host's clock. Unknown fields and files are kept and ig
     {"taken_at": 1795977069.3,
      "gpus": [{"index": 0, "uuid": "GPU-…", "name": "NVIDIA H200", "memory_used_mib": 1726,
                "memory_total_mib": 143771, "utilisation": 0, "power_watts": 124.3,
+               "power_limit_watts": 700.0,
                "processes": {"2185": 1716}}]}
 """
 

@@ -150,6 +150,7 @@ class Gpu:
     utilisation: float | None = None
     power_watts: float | None = None
     processes: Mapping[int, float] = dataclasses.field(default_factory=dict)
+    power_limit_watts: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

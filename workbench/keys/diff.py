@@ -16,6 +16,7 @@ from workbench.core.finding import GRAVITY, Finding
 from workbench.core.verdict import Coverage, Item, State, Verdict
 from workbench.drafts import contracts
 from workbench.errors import WorkbenchError, shown
+from workbench.facts.flat_config import flattened
 from workbench.keys import coverage, verdict
 from workbench.keys.launch_line import doubt
 from workbench.keys.records import KeyDiff, Rename, VersionAnswer
@@ -167,7 +168,8 @@ def _profiled(checkpoint: Checkpoint, profile: Profile, version: str) -> _Answer
         if checkpoint.config.layout != "speculators":
             return _nothing(checkpoint.table, profile, version, error)
         try:
-            model = profile.build(Config(checkpoint.config.flattened(), checkpoint.config.source))
+            flat = dict(flattened(checkpoint.config, version))
+            model = profile.build(Config(flat, checkpoint.config.source))
         except (Refused, NotCovered):
             return _nothing(checkpoint.table, profile, version, error)
         answer = _simulated(checkpoint.table, profile, model, version)
@@ -241,8 +243,7 @@ def _combine(
         VersionAnswer(d.version, d.ok, d.summary, a.span)
         for d, a in zip(diffs, answers, strict=True)
     )
-    weakest = max((diff.basis for diff in diffs), key=verdict.SURENESS.index)
-    many = dataclasses.replace(last, versions=versions, basis=weakest)
+    many = dataclasses.replace(last, versions=versions)
     return dataclasses.replace(many, verdict=_of_all(diffs, versions))
 
 
@@ -273,7 +274,9 @@ def _of_all(diffs: Sequence[KeyDiff], versions: tuple[VersionAnswer, ...]) -> Ve
         for v in versions
     )
     shown = (structs.replace(item, essential=False) for item in last.verdict.coverage.items)
-    return verdict.of(last.outcome, last.basis, Coverage((which, *answers, *shown)), sentence)
+    # The result shows one release, with its own basis; the verdict on all is as sure as the weakest.
+    weakest = max((diff.basis for diff in diffs), key=verdict.SURENESS.index)
+    return verdict.of(last.outcome, weakest, Coverage((which, *answers, *shown)), sentence)
 
 
 def _spans(versions: tuple[VersionAnswer, ...], good: bool) -> str:

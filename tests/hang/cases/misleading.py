@@ -222,10 +222,10 @@ MISLEADING = (
             ],
             log=started(4, "ready"),
         ),
-        "slow",
+        "cannot_tell",
         "ready",
         "one rank at one place in a batch, the others in none: that does not serve",
-        rule="R2",
+        rule="loop_polls",
     ),
     Case(
         "killed-after-the-snapshots",

@@ -453,7 +453,8 @@ TRAPS = (
         ),
         "hung",
         "graph_decode",
-        "a thread that waits for another thread is not at fault by itself",
+        "who waits for another thread of its own is behind the others, not at fault by itself",
+        odd=(0,),
     ),
     Case(
         "trap-three-dumps-of-eight",
@@ -498,10 +499,10 @@ TRAPS = (
     Case(
         "trap-watchdog-dumps-then-killed",
         killed_by_watchdog,
-        "crashed",
+        "hung",
         "graph_decode",
-        "one dump of each rank in the log, then the end: one snapshot does not show who was behind",
-        rule="R0",
+        "the watchdog's time says that it hung; one dump of each rank does not show who was behind",
+        rule="watchdog",
     ),
     Case(
         "trap-log-dumps-next-to-snapshots",

@@ -464,8 +464,8 @@ def test_ras_that_is_silent_or_something_else_costs_little(
 
 
 SMI = """case "$*" in
-*query-gpu*) echo '0, GPU-aa, NVIDIA H200, 1726, 143771, 0, 120.71'
-             echo '1, GPU-bb, NVIDIA H200, [N/A], 143771, 100, [N/A]';;
+*query-gpu*) echo '0, GPU-aa, NVIDIA H200, 1726, 143771, 0, 120.71, 700.00'
+             echo '1, GPU-bb, NVIDIA H200, [N/A], 143771, 100, [N/A], [N/A]';;
 *) echo 'GPU-aa, 2329, 1716'; echo 'GPU-bb, 2330, [N/A]';; esac"""
 
 
@@ -484,11 +484,12 @@ def test_nvidia_smi_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     first, second = found["gpus"]
     assert first == {
         "index": 0, "uuid": "GPU-aa", "name": "NVIDIA H200", "memory_used_mib": 1726.0,
-        "memory_total_mib": 143771.0, "utilisation": 0.0, "power_watts": 120.71,
+        "memory_total_mib": 143771.0, "utilisation": 0.0, "power_watts": 120.71, "power_limit_watts": 700.0,
         "processes": {"2329": 1716.0},
     }  # fmt: skip
     assert second["memory_used_mib"] is None
     assert second["power_watts"] is None
+    assert second["power_limit_watts"] is None
     assert second["processes"] == {}
 
 

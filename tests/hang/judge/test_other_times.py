@@ -49,7 +49,7 @@ def test_a_server_whose_port_is_closed_is_not_certainly_well() -> None:
     assert any("port is closed" in text for text in got.findings[0].evidence_against)
 
 
-@pytest.mark.parametrize(("ahead", "state"), [(0.0, "serving"), (3600.0, "cannot_tell")])
+@pytest.mark.parametrize(("ahead", "state"), [(0.0, "serving"), (3600.0, "slow")])
 def test_a_batch_counts_by_the_clock_of_its_log(ahead: float, state: str) -> None:
     whole = alike(2, "1015 TP0| Decode batch, #running-req: 3, #token: 91")
     zoned = tuple(dataclasses.replace(log, ahead=ahead) for log in whole.logs)
@@ -60,7 +60,14 @@ def test_a_log_that_fell_silent_tells_a_hang_from_load() -> None:
     whole = alike(2, "600 TP0| Decode batch, #running-req: 3, #token: 91")
     silent = tuple(dataclasses.replace(log, ahead=0.0) for log in whole.logs)
     assert diagnose(whole).state == "cannot_tell"
-    assert diagnose(dataclasses.replace(whole, logs=silent)).state == "hung"
+    # Its GPUs compute (600 W): that is no collective that spins.
+    assert diagnose(dataclasses.replace(whole, logs=silent)).state == "slow"
+    without = tuple(
+        dataclasses.replace(s, gpus=tuple(dataclasses.replace(g, power_watts=None) for g in s.gpus))
+        for s in whole.snapshots
+    )
+    resting = dataclasses.replace(whole, logs=silent, snapshots=without)
+    assert diagnose(resting).state == "hung"
 
 
 def test_one_look_at_a_rank_that_spins_is_no_progress() -> None:

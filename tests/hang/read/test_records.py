@@ -87,7 +87,9 @@ def test_the_plain_table() -> None:
     assert first == again
     assert first.at == 1795977069.0
     one, two = first.gpus
-    assert one == Gpu(0, "", "", "NVIDIA H200", 77926.0, 143771.0, 0.0, 118.0, {2185: 77916.0})
+    assert one == Gpu(
+        0, "", "", "NVIDIA H200", 77926.0, 143771.0, 0.0, 118.0, {2185: 77916.0}, 700.0
+    )
     assert (two.power_watts, two.utilisation, two.processes) == (None, 100.0, {2186: 77910.0})
 
 

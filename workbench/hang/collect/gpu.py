@@ -44,6 +44,7 @@ def _gpu(nvml: Any, number: int) -> dict[str, Any]:
 
     memory, load = ask("nvmlDeviceGetMemoryInfo"), ask("nvmlDeviceGetUtilizationRates")
     power = ask("nvmlDeviceGetPowerUsage")
+    limit = ask("nvmlDeviceGetEnforcedPowerLimit")
     processes = ask("nvmlDeviceGetComputeRunningProcesses") or []
     return {
         "index": number,
@@ -53,6 +54,7 @@ def _gpu(nvml: Any, number: int) -> dict[str, Any]:
         "memory_total_mib": None if memory is None else round(memory.total / _MIB, 1),
         "utilisation": None if load is None else float(load.gpu),
         "power_watts": None if power is None else power / 1000,
+        "power_limit_watts": None if limit is None else limit / 1000,
         "processes": {
             str(one.pid): round(one.usedGpuMemory / _MIB, 1)
             for one in processes

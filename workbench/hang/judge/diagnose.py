@@ -7,17 +7,19 @@ from collections.abc import Iterable, Sequence
 
 from workbench.core.finding import Confidence
 from workbench.core.verdict import Verdict
-from workbench.facts.startup import phase_order
-from workbench.hang.diagnosis import HangDiagnosis
-from workbench.hang.judge import coverage, evidence, phases, rows, waits
-from workbench.hang.judge.experiments import plan
+from workbench.facts.startup import likely_order
+from workbench.hang.judge import coverage, evidence, phases, rows, votes, waits
+from workbench.hang.judge.diagnosis import HangDiagnosis
+from workbench.hang.judge.experiments import BY_PLACE, plan
+from workbench.hang.judge.gpu_load import load
 from workbench.hang.judge.join import rank_groups
-from workbench.hang.judge.rank_group import GroupRank, RankGroup
+from workbench.hang.judge.rank_group import BUSY_GPU, GroupRank, RankGroup
 from workbench.hang.judge.rules import Judgement, Rule, apart, rule_for
-from workbench.hang.records import WELL, Phase, Scene, WaitClass
+from workbench.hang.records import WELL, Phase, Rank, Scene, WaitClass
 
 # Of several groups of ranks (replicas) the worst is the verdict.
 _WORST = ("dead_rank", "crashed", "hung", "stopped", "cannot_tell", "slow", "serving", "idle")
+_MAY_WORK: tuple[WaitClass, ...] = ("RUNNING", "JIT", "IO", "UNKNOWN")
 _SURE: tuple[Confidence, ...] = ("certain", "likely", "possible")
 _CACHES = (
     ("triton", "TRITON_CACHE_DIR"),
@@ -108,6 +110,10 @@ def _judge(group: RankGroup) -> Judgement:
             stopped = tuple(rank for rank in group.alive if rank.stopped)
             alone = group.expected == 1
             odd = stopped if len(stopped) < group.expected or alone else ()
+        if rule.code == "watchdog" and any(rank.wait in _MAY_WORK for rank in odd):
+            odd = ()  # one stack does not show that it stays there: it may compile or compute
+        if rule.code == "sequence_numbers":
+            odd = tuple(GroupRank(n, Rank(n)) for n in votes.behind(group))
     return Judgement(group, phase, rule, odd, _confidence(group, phase, rule, odd))
 
 
@@ -139,7 +145,7 @@ def _after_the_pools(group: RankGroup) -> Phase | None:
     """Return ``init_done`` where the scheduler's constructor goes on after all that runs on the GPU."""
     frames = [waits.telling_frame(rank.frames) for rank in group.alive if rank.frames]
     inside = frames and all(f is not None and f.function.endswith("__init__") for f in frames)
-    order = [step.phase for step in phase_order(group.version) or phase_order("0.5.14") or ()]
+    order = [step.phase for step in likely_order(group.version)]
     reached = [order.index(p) for p in group.story.reached.values() if p in order]
     past = bool(reached) and min(reached) > order.index("kv_pool")
     return "init_done" if inside and past else None
@@ -149,6 +155,8 @@ def _confidence(group: RankGroup, phase: Phase, rule: Rule, odd: Sequence[GroupR
     """Return how sure the verdict is: physical evidence is certain, each weakness takes a step."""
     if rule.state == "cannot_tell":
         return "unknown"
+    if rule.code in ("sequence_numbers", "watchdog"):
+        return "likely"  # NCCL's numbers and the engine's clock, without stacks at two times
     weaknesses = 0
     if rule.state in ("hung", "idle", "serving"):
         known = {rank.phase for rank in group.alive} - phases.WEAK or phase not in phases.WEAK
@@ -210,8 +218,12 @@ def _numbers(ranks: Iterable[GroupRank]) -> tuple[int, ...]:
 def _ladder(judged: Judgement) -> tuple[str, ...]:
     """Return the steps of a verdict: what an exception in the log says is read before anything is changed."""
     rule = judged.rule
-    raised = rule.state in ("hung", "dead_rank", "crashed") and rule.code not in ("RT", "RF")
-    return ("read_exception", *rule.ladder) if raised else rule.ladder
+    raised = rule.state in ("hung", "dead_rank", "crashed") and rule.code not in (
+        "RT",
+        "RF",
+        "deepep_timeout",
+    )
+    return ("read_exception", *BY_PLACE, *rule.ladder) if raised else rule.ladder
 
 
 def _words(judged: Judgement, scene: Scene) -> dict[str, str]:
@@ -264,7 +276,17 @@ def _main_pid(scene: Scene) -> str:
 
 
 def _permuted(group: RankGroup, odd: GroupRank) -> dict[str, str]:
-    """Return the visible GPUs with the odd rank's changed for its neighbour's."""
+    """Return the visible GPUs with the odd rank's changed for its neighbour's.
+
+    Not where its GPU computes, or where all GPUs are busy: then it is not the GPU that sets the rank apart.
+    """
+    used = [rank.gpu.utilisation or 0.0 for rank in group.alive if rank.gpu is not None]
+    if odd not in group.alive:
+        return {}
+    if odd.gpu is not None and load(odd.gpu) == "computes":
+        return {}
+    if used and len(used) == len(group.alive) and min(used) >= BUSY_GPU:
+        return {}
     same_host = [rank for rank in group.alive if rank.host == odd.host]
     given = group.environment.get("CUDA_VISIBLE_DEVICES", "")
     devices = given.split(",") if given else [str(i) for i in range(len(same_host))]

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 
 from workbench.core.finding import Experiment, Finding, Severity
 from workbench.errors import shorten
-from workbench.hang.judge import halts, waits, wording
+from workbench.hang.judge import gpu_load, halts, waits, wording
 from workbench.hang.judge.join import BUSY_IO
 from workbench.hang.judge.phases import MarkedLine
-from workbench.hang.judge.rank_group import GroupRank, RankGroup
+from workbench.hang.judge.rank_group import BUSY_GPU, GroupRank, RankGroup
 from workbench.hang.judge.rules import Judgement, Rule
 from workbench.hang.records import FAULTS, WELL, Phase, Scene
 
@@ -183,7 +183,18 @@ def _devices(group: RankGroup) -> list[str]:
             low, high = min(known), max(known)
             between = f"{low:.0f}" if round(low) == round(high) else f"{low:.0f}–{high:.0f}"
             texts.append(f"{label} {between} {unit}")
-    return [f"{words_of(len(gpus), 'GPU')}: {', '.join(texts)}"] if texts else []
+    found = [f"{words_of(len(gpus), 'GPU')}: {', '.join(texts)}"] if texts else []
+    return found + _resting(group)
+
+
+def _resting(group: RankGroup) -> list[str]:
+    """Return the ranks whose GPUs rest while all others are busy: theirs have no kernel of the collective."""
+    read = [(rank, rank.gpu) for rank in group.alive if rank.gpu is not None]
+    rests = [rank for rank, gpu in read if gpu_load.load(gpu) == "rests"]
+    busy = [rank for rank, gpu in read if (gpu.utilisation or 0.0) >= BUSY_GPU]
+    if not rests or len(rests) > len(busy) or len(rests) + len(busy) < len(read):
+        return []
+    return [f"the GPU of {names(rests)} is at rest (0 %), those of all others are busy"]
 
 
 def words_of(count: int, noun: str) -> str:
@@ -255,7 +266,7 @@ def speaking_against(
         texts.append(
             "the log says ready, but the stacks are in the start-up: it may be of another run"
         )
-    if rule.state == "hung" and group.interval < 5.0:
+    if rule.state == "hung" and group.snapshots > 1 and group.interval < 5.0:
         texts.append(f"the snapshots are only {wording.duration(group.interval)} apart")
     if not group.sure and len(group.alive) > 1:
         texts.append(
@@ -308,7 +319,7 @@ def open_questions(group: RankGroup, rule: Rule) -> tuple[str, ...]:
     texts += _bracketed(group, rule)
     if rule.state == "hung":
         texts.append(
-            "whether NCCL or the network below it is at fault: two equal snapshots do not exclude it"
+            "whether NCCL or the network below it is at fault: equal stacks do not exclude it"
         )
     return tuple(shorten(text, 300) for text in texts)
 

@@ -26,6 +26,10 @@ class Step:
         Something to do that changes no launch.
     sets
         The canonical flag and the value that show that the launch has it already; ``*``: any value.
+    where
+        Only where the frame of a living rank has one of these words in its function or file.
+    proved
+        Whether such a frame shows that the launch has the flag to leave out.
     """
 
     right: str
@@ -36,8 +40,18 @@ class Step:
     act: str = ""
     sets: tuple[str, str] = ("", "")
     cost: str = "one start of the server"
+    where: tuple[str, ...] = ()
+    proved: bool = False
 
 
+# Functions that read a checkpoint.
+_READING = (
+    "get_tensor", "safetensors_weights_iterator", "load_file", "pt_weights_iterator", "safe_open",
+)  # fmt: skip
+# Steps that follow from where a rank waits: they come before those of its phase.
+BY_PLACE = (
+    "symm_mem_off", "hicache_prefetch_off", "hicache_off", "grammar_backend",
+)  # fmt: skip
 _UNCHANGED = "everything else as it was, and a new log file"
 _LONG = "One pass proves nothing where the hang comes and goes: flip back, and count at least ten passes."
 
@@ -82,8 +96,62 @@ STEPS: Mapping[str, Step] = {
     "symm_mem_off": Step(
         without="--enable-symm-mem",
         sets=("enable-symm-mem", "true"),
+        where=(
+            "ncclCommWindowRegister", "ncclMemAlloc", "symm_mem", "SymmetricMemory", "pynccl_allocator",
+            "nccl_symm",
+        ),
+        proved=True,
         right="the server starts: the ranks allocate symmetric memory out of step",
         wrong="it hangs in the same place",
+    ),
+    "hicache_prefetch_off": Step(
+        without="--hicache-storage-backend",
+        sets=("hicache-storage-backend", "*"),
+        where=("HiRadixCache", "hiradix_cache", "HiCache", "hicache", "prefetch"),
+        right="requests are answered: prefetching from HiCache's storage is involved. " + _LONG,
+        wrong="it hangs at the same place: the storage is not involved; then without "
+        "--enable-hierarchical-cache",
+        cost="one start; prefixes are read from host memory only",
+    ),
+    "hicache_off": Step(
+        without="--enable-hierarchical-cache",
+        sets=("enable-hierarchical-cache", "true"),
+        where=("HiRadixCache", "hiradix_cache", "HiCache", "hicache", "prefetch"),
+        proved=True,
+        right="requests are answered: HiCache is involved. " + _LONG,
+        wrong="it hangs at the same place: HiCache is not involved",
+        cost="one start; prefixes are kept in GPU memory only",
+    ),
+    "dp_attention_off": Step(
+        without="--enable-dp-attention",
+        sets=("enable-dp-attention", "true"),
+        where=("prepare_mlp_sync_batch", "dp_attn"),
+        right="requests are answered: the synchronisation of data-parallel attention is involved. " + _LONG,
+        wrong="it hangs in another place: look at that operation",
+        cost="one start; the KV cache holds fewer tokens",
+    ),
+    "grammar_backend": Step(
+        spellings=("--grammar-backend llguidance",),
+        sets=("grammar-backend", "llguidance"),
+        where=("grammar", "Grammar"),
+        right="requests with a grammar are answered: compiling the grammar did not end in the other backend",
+        wrong="it waits at the same place: the grammar's worker is not the cause; see its own stack",
+        cost="one start",
+    ),
+    "file_system": Step(
+        act="change nothing; on {host}: stat the path that it reads, then dmesg -T | tail -50",
+        where=_READING,
+        right="stat does not return, or the kernel names the file system: the storage does not answer",
+        wrong="stat returns at once: the rank waits for something else; take native frames",
+        cost="seconds",
+    ),
+    "ask_trainer": Step(
+        act="change nothing; look at the process that should join the group (the trainer): its log, and the "
+        "address, port and world size that it was given",
+        right="it is not there, or joins another address or with another world size: correct that",
+        wrong="it waits in the same rendezvous with the same address, port and world size: look at the "
+        "network between the two",
+        cost="minutes",
     ),
     "overlap_off": Step(
         spellings=("--disable-overlap-schedule",),
@@ -295,12 +363,14 @@ def _next_text(ladder: Iterable[str], group: RankGroup, words: Mapping[str, str]
 
 def _change(step: Step, group: RankGroup, words: Mapping[str, str]) -> str:
     """Return the change as a command line or an environment spells it; "" where it is done or impossible."""
+    if step.where and not _stands_in(group, step.where):
+        return ""
     flag, value = step.sets
     has = group.arguments.get(flag, flags.UNSET) if flag else flags.UNSET
     wanted = has not in (flags.UNSET, "false") if value == "*" else has == value
     set_already = bool(flag) and wanted
     if step.without:
-        return f"without {step.without}" if set_already else ""
+        return f"without {step.without}" if set_already or step.proved else ""
     if set_already:
         return ""
     if step.spellings:
@@ -311,6 +381,16 @@ def _change(step: Step, group: RankGroup, words: Mapping[str, str]) -> str:
         name, _, setting = text.partition("=")
         return "" if group.environment.get(name) == setting else text
     return _filled(step.act, words)
+
+
+def _stands_in(group: RankGroup, words: tuple[str, ...]) -> bool:
+    """Whether a frame of a living rank has one of the words in its function or file."""
+    return any(
+        word in frame.function or word in frame.file
+        for rank in group.alive
+        for frame in rank.frames
+        for word in words
+    )
 
 
 def _filled(text: str, words: Mapping[str, str]) -> str:

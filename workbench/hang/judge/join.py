@@ -20,6 +20,7 @@ from workbench.hang.records import (
     Snapshot,
     WaitClass,
 )
+from workbench.hang.sizes import whole
 
 # Two snapshots that are closer than this are one.
 APART = 1.0
@@ -37,13 +38,12 @@ def rank_groups(scene: Scene) -> list[RankGroup]:
     arguments = flags.normalise(scene.arguments, version)
     given = frozenset(flags.canonical(name, version) for name in scene.arguments)
     attention = (
-        arguments.get("enable-dp-attention") == "true"
-        or group_facts.whole(arguments, "attn-dp-size") > 1
+        arguments.get("enable-dp-attention") == "true" or whole(arguments, "attn-dp-size") > 1
     )
-    replicas = 1 if attention else group_facts.whole(arguments, "dp-size")
+    replicas = 1 if attention else whole(arguments, "dp-size")
     if not attention and "dp-size" not in given:
         replicas = max(replicas, _replicas(scene))
-    size = group_facts.whole(arguments, "tp-size") * group_facts.whole(arguments, "pp-size")
+    size = whole(arguments, "tp-size") * whole(arguments, "pp-size")
     if replicas > 1 and not given & {"tp-size", "pp-size"}:
         size = max(size, _widest(scene))
     sure = bool(given & {"tp-size", "pp-size", "dp-size"}) or scene.expected_ranks is not None
@@ -79,8 +79,10 @@ def rank_groups(scene: Scene) -> list[RankGroup]:
         exits=exits,
         loose=_loose(scene),
         helpers=group_facts.helpers(_snapshots(scene).values()),
-        mute=group_facts.whole(arguments, "nnodes") == 1 and group_facts.mute(scene),
+        mute=whole(arguments, "nnodes") == 1 and group_facts.mute(scene),
         behind=group_facts.behind(scene.records, _by_pid(seen), expected),
+        behind_by_flight=group_facts.behind_by_flight(scene.records),
+        held_up=_held_up(scene),
     )
     per = max(expected // replicas, 1) if replicas > 1 else max(expected, 1)
     return [
@@ -226,7 +228,7 @@ def _group(
         # Only dumps: there is no list of the processes, and a missing dump says nothing.
         elsewhere |= absent if seen else set()
         absent = set()
-    if not seen or len(absent) <= unnamed:
+    if not seen or len(absent) <= unnamed + _still_starting(scene):
         absent = set()  # there are no ranks, or a process without a title may be the one
     return dataclasses.replace(
         base,
@@ -237,12 +239,41 @@ def _group(
         over=_over(scene, base, ranks),
         unnamed=unnamed,
         behind=tuple(n for n in base.behind if n in numbers),
+        story=_own_batches(base, numbers),
         snapshots=max(counts, default=0),
         interval=min((_interval(seen[n]) for n in numbers if n in seen), default=0.0),
         since=min((t[-2] for t in times if len(t) > 1), default=None),
         until=max((t[-1] for t in times if t), default=None),
         lock_holders=_holders(ranks),
     )
+
+
+def _own_batches(base: RankGroup, numbers: range) -> phases.Story:
+    """Return the story with the batches of these ranks: those of one replica say nothing of another."""
+    if len(numbers) >= base.expected:
+        return base.story
+    mine = tuple(one for one in base.story.batches if one.rank in numbers)
+    return dataclasses.replace(base.story, batches=mine)
+
+
+def _held_up(scene: Scene) -> tuple[str, ...]:
+    """Return the roles of processes next to the ranks that use CPU time at one place of their own work."""
+    found = []
+    for many in _snapshots(scene).values():
+        for process in many[-1].processes if len(many) > 1 else ():
+            before = next((p for p in many[-2].processes if p.pid == process.pid), None)
+            if (
+                process.role not in ("parent", "detokenizer", "tokenizer", "controller")
+                or not before
+            ):
+                continue
+            seconds = max(many[-1].at - many[-2].at, APART)
+            busy = (_rate(before.cpu_seconds, process.cpu_seconds, seconds) or 0.0) > 5 * BUSY_CPU
+            (now, wait), (then, _) = _stack(many[-1], process.pid), _stack(many[-2], process.pid)
+            same = bool(now) and waits.standing(now) == waits.standing(then)
+            if same and busy and wait == "RUNNING":
+                found.append(process.role)
+    return tuple(sorted(set(found)))
 
 
 def _over(scene: Scene, base: RankGroup, ranks: Sequence[GroupRank]) -> bool:
@@ -254,7 +285,7 @@ def _over(scene: Scene, base: RankGroup, ranks: Sequence[GroupRank]) -> bool:
 
 def _elsewhere(scene: Scene, base: RankGroup, unseen: Iterable[int]) -> set[int]:
     """Return the unseen ranks that may be on nodes from which nothing was collected."""
-    nodes = group_facts.whole(base.arguments, "nnodes")
+    nodes = whole(base.arguments, "nnodes")
     hosts = {s.host for s in scene.snapshots if any(p.rank is not None for p in s.processes)}
     if not hosts:
         return set()  # logs alone: nobody was looked at anywhere
@@ -267,6 +298,16 @@ def _unnamed(scene: Scene) -> int:
         process.role == "scheduler" and process.rank is None
         for snapshot in last
         for process in snapshot.processes
+    )
+
+
+def _still_starting(scene: Scene) -> int:
+    """Return how many children have not said yet who they will be: one may be a rank that imports."""
+    last = [many[-1] for many in _snapshots(scene).values()]
+    return sum(
+        p.role == "other" and p.state not in ("Z", "X", None) and "spawn_main" in p.title
+        for snapshot in last
+        for p in snapshot.processes
     )
 
 
@@ -382,7 +423,7 @@ def _with_motion(rank: GroupRank, sightings: Sequence[tuple[Snapshot, Process]])
     if same and rank.wait == "LOCK" and before.lock_files and after.lock_files:
         same = bool(set(before.lock_files) & set(after.lock_files))  # at another lock it got on
     sleeps = _sleeps(earlier, before.pid) and _sleeps(later, after.pid)
-    rank = dataclasses.replace(rank, cpu=cpu, io=io, same_stack=same, sleeps=sleeps)
+    rank = dataclasses.replace(rank, cpu=cpu, io=io, same_stack=same, sleeps=sleeps, before=stack)
     moving = _moving(rank)
     # A tracer that pauses it may do so since the first snapshot: that it did not move shows nothing.
     return dataclasses.replace(rank, moving=None if rank.paused and not moving else moving)
@@ -406,6 +447,9 @@ def _moving(rank: GroupRank) -> bool | None:
     if rank.compilers or (rank.io or 0.0) > BUSY_IO or rank.same_stack is False:
         return True
     busy = (rank.cpu or 0.0) > BUSY_CPU
+    if busy and rank.same_stack and rank.in_loop and rank.wait == "RUNNING":
+        # In the event loop CPU time at one place is no work: a device is polled there without a frame of it.
+        return None
     if rank.same_stack and rank.wait in waits.SPINNING:
         return False
     if busy:
@@ -425,7 +469,12 @@ def _gpu(snapshot: Snapshot, process: Process) -> Gpu | None:
         return mine[0]
     ranks = [p for p in snapshot.processes if p.rank is not None and p.host == process.host]
     if not mine and len(ranks) == len(snapshot.gpus) and process.rank is not None:
-        ordered = sorted(ranks, key=lambda p: p.rank.world if p.rank else 0)
+        # Replicas number their ranks alike: then they follow each other.
+        alike = len({p.rank.world for p in ranks if p.rank}) < len(ranks)
+        ordered = sorted(
+            ranks,
+            key=lambda p: (p.rank.dp or 0 if alike else 0, p.rank.world) if p.rank else (0, 0),
+        )
         return snapshot.gpus[ordered.index(process)]
     return None
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import get_args
 
-from workbench.facts.startup import phase_order, rank_of_prefix, world_rank
+from workbench.facts.startup import likely_order, rank_of_prefix, world_rank
 from workbench.facts.startup_frames import phase_of_stack
 from workbench.facts.startup_markers import Event, read_marker
 from workbench.hang.diagnosis_records import Span
@@ -24,6 +24,7 @@ _LABELS = {
     "warmup": "warm-up", "graph_prefill": "prefill graphs", "graph_decode": "decode graphs",
     "graph_draft": "draft graphs", "init_done": "initialised", "ready": "ready",
 }  # fmt: skip
+_TORCH_RANK = re.compile(r"rank(\d{1,5})")  # torch's own prefix
 _NORMAL_END = re.compile(r"SIGTERM received|Shutting down|Gracefully exiting|KeyboardInterrupt")
 MOST_ERRORS = 200
 _MOST_RANKS = 65536
@@ -128,7 +129,8 @@ def numbered(
     """Return the world rank that a log line's prefix names; None for the parent's lines."""
     parts = rank_of_prefix(prefix)
     if not parts:
-        return 0 if ranks == 1 else None
+        plain = _TORCH_RANK.fullmatch(prefix)
+        return int(plain[1]) if plain else 0 if ranks == 1 else None
     sizes = {name: _size(arguments, name) for name in ("tp-size", "pp-size")}
     if "tp" in parts or "pp" in parts or "dp" in parts:
         number = world_rank(
@@ -260,7 +262,7 @@ def _words(text: str) -> str:
 
 def _next(phase: str, times: int, version: str, draft: bool) -> str:
     """Return the step that follows when a phase has ended for the `times`-th time."""
-    order = phase_order(version) or phase_order("0.5.14") or ()
+    order = likely_order(version)
     # Prefill graphs are off in many launches: only their own lines put a rank there.
     steps = [
         step
@@ -279,7 +281,7 @@ def _whole(told: Sequence[MarkedLine], reached: Mapping[int, str], version: str)
     """Return the phase of the rank furthest behind; where none is, rank 0's own lines may refine it."""
     if any(one.event.phase == "ready" for one in told):
         return "ready"
-    order = [step.phase for step in phase_order(version) or phase_order("0.5.14") or ()]
+    order = [step.phase for step in likely_order(version)]
     behind = min(reached.values(), key=lambda p: order.index(p) if p in order else 0, default="")
     if len(set(reached.values())) <= 1:
         alone = [

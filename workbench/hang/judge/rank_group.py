@@ -27,6 +27,8 @@ class GroupRank:
         World number over all replicas.
     frames
         The thread of interest in the last snapshot, leaf first; () where no stack was seen.
+    before
+        The same in the last snapshot but one.
     sleeps
         Whether its thread was off the CPU in both, by the dumps.
     same_stack
@@ -48,6 +50,7 @@ class GroupRank:
     process: Process | None = None
     dump: Dump | None = None
     frames: tuple[Frame, ...] = ()
+    before: tuple[Frame, ...] = ()
     wait: WaitClass = "UNKNOWN"
     phase: Phase = "unknown"
     same_stack: bool | None = None
@@ -93,11 +96,21 @@ class GroupRank:
     @property
     def place(self) -> tuple[str, ...]:
         """Its path without lines, root first: ranks of one place do the same."""
-        return tuple(
-            waits.plain_name(f.function)
-            for f in reversed(self.frames)
-            if not waits.is_wrapper(f) and not f.module
-        )
+        return waits.path(self.frames)
+
+    @property
+    def in_loop(self) -> bool:
+        """Whether it runs below a scheduler's event loop."""
+        return waits.in_event_loop(self.frames)
+
+    @property
+    def turns(self) -> bool:
+        """Whether its event loop got on: in two snapshots it is at different places below the loop.
+
+        Another line of the same functions is no proof: a spin runs over several lines.
+        """
+        both = self.in_loop and waits.in_event_loop(self.before)
+        return both and waits.path(self.before) != self.place
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -140,6 +153,10 @@ class RankGroup:
         Whether the server is gone, and what is known of its ranks was written before.
     helpers
         Processes of the server that are no ranks and do not run: without them no request gets through.
+    behind, behind_by_flight
+        Numbers of ranks that launched fewer collectives, by NCCL's counts and by torch's flight recorder.
+    held_up
+        Roles of processes next to the ranks that are at one place of their own work in both snapshots.
     mute
         Whether one of main process and detokenizer was seen, and not the other.
     snapshots
@@ -165,6 +182,8 @@ class RankGroup:
     exits: Mapping[int, int] = dataclasses.field(default_factory=dict)
     lock_holders: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     behind: tuple[int, ...] = ()
+    behind_by_flight: tuple[int, ...] = ()
+    held_up: tuple[str, ...] = ()
     helpers: tuple[Helper, ...] = ()
     mute: bool = False
     since: float | None = None

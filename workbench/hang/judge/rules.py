@@ -12,13 +12,14 @@ from collections import Counter
 from collections.abc import Callable
 
 from workbench.core.finding import Confidence
-from workbench.hang.judge import waits
+from workbench.hang.judge import votes, waits
+from workbench.hang.judge.gpu_load import load
 from workbench.hang.judge.rank_group import BUSY_GPU, EMPTY_GPU_MIB, GroupRank, RankGroup
 from workbench.hang.records import Phase, State, WaitClass
 
 GRAPHS: frozenset[str] = frozenset({"graph_prefill", "graph_decode", "graph_draft"})
-# Waits from which nothing follows about the rank itself: its partner is another thread or process.
-_ELSEWHERE: frozenset[WaitClass] = frozenset({"QUEUE", "IPC", "UNKNOWN"})
+_HOST: frozenset[WaitClass] = frozenset({"HOST_COLL", "STORE", "NCCL_INIT"})
+_COLLECTIVE = _HOST | waits.ON_DEVICE
 _JOINING: tuple[WaitClass, ...] = ("NCCL_INIT", "STORE", "HOST_COLL")
 # Exit codes of a server that was asked to end: it ends its ranks by SIGTERM or SIGQUIT.
 ASKED_EXITS = frozenset({0, -15, -3, 143, 131})
@@ -26,8 +27,15 @@ ASKED_EXITS = frozenset({0, -15, -3, 143, 131})
 # which a GPU of the size of an A100 or more spins (measured on H200: idle 118 W, spinning 122 to 150 W).
 _RESTS = 0.1
 _UNUSED_GPU = 20.0
-_BIG_GPU_MIB = 60_000.0
-_SPINNING_WATTS = 200.0
+# CPU seconds a second of a rank whose event loop turns (measured 0.5 to 0.9; threads next to a loop that
+# waits use up to 0.11).
+_TURNS = 0.3
+# Collectives of the event loop itself: a healthy server of several ranks is there for most of an idle turn.
+_LOOP_SYNC = ("prepare_mlp_sync_batch",)
+_OUTSIDE = (
+    "init_weights_update_group", "init_custom_process_group", "init_weights_send_group",
+    "update_weights_from_distributed",
+)  # fmt: skip
 _REGISTRATION = ("register_graph_buffers", "_register_graph_inputs", "register_graph_inputs")
 _AUTOTUNE = ("autotune", "tactic", "_profile_single_kernel", "choose_one", "AutoTuner")
 
@@ -35,13 +43,18 @@ _AUTOTUNE = ("autotune", "tactic", "_profile_single_kernel", "choose_one", "Auto
 def apart(group: RankGroup) -> tuple[GroupRank, ...]:
     """Return the ranks that the others wait for, or none where the rules forbid an accusation."""
     ranks = group.alive
-    if not (group.complete and group.frozen) or len(ranks) < 2:
+    still = group.frozen or (bool(votes.given_up(group)) and not group.twice)
+    if not (group.complete and still) or len(ranks) < 2:
         return ()
     stopped = tuple(rank for rank in ranks if rank.stopped)
     if stopped:
         return stopped if len(stopped) < len(ranks) else ()
     if len({(rank.wait, rank.place) for rank in ranks}) == 1:
-        return ()
+        # Where all stacks are alike, NCCL's own counts decide.
+        return tuple(r for r in ranks if r.number in group.behind) if _minority(group) else ()
+    receiving = group.of("IDLE")
+    if receiving and len(receiving) < len(ranks) and all(rank.in_loop for rank in ranks):
+        return _behind_the_receive(ranks, receiving)
     waiting = group.of(*waits.FOR_OTHERS)
     device = group.of(*waits.ON_DEVICE)
     busy = tuple(rank for rank in ranks if rank not in waiting and rank not in device)
@@ -57,6 +70,20 @@ def apart(group: RankGroup) -> tuple[GroupRank, ...]:
     return _one_elsewhere(ranks)
 
 
+def _behind_the_receive(
+    ranks: tuple[GroupRank, ...], receiving: tuple[GroupRank, ...]
+) -> tuple[GroupRank, ...]:
+    """Return the ranks that have not come back to the receive of the event loop, where the others are.
+
+    Most ranks in a collective of the loop's work and few in the receive: those few may have left it out.
+    """
+    rest = tuple(rank for rank in ranks if rank not in receiving)
+    own_work = all(rank.wait not in waits.FOR_OTHERS | waits.ON_DEVICE for rank in rest)
+    known = all(rank.wait != "UNKNOWN" for rank in rest)
+    fewer = len(rest) < len(receiving) or len(ranks) == 2
+    return rest if known and (own_work or fewer) else ()
+
+
 def _behind_the_rest(
     group: RankGroup, busy: tuple[GroupRank, ...], waiting: tuple[GroupRank, ...]
 ) -> tuple[GroupRank, ...]:
@@ -64,8 +91,8 @@ def _behind_the_rest(
     locked = tuple(rank for rank in busy if rank.wait == "LOCK")
     free = tuple(rank for rank in busy if rank.wait != "LOCK")
     if len(locked) > 1 and len(free) == 1 and not waiting:
-        return free if free[0].wait not in _ELSEWHERE else ()  # who holds what the others want
-    if not waiting or len(busy) > len(waiting) or any(rank.wait in _ELSEWHERE for rank in busy):
+        return free if free[0].wait not in ("QUEUE", "IPC", "UNKNOWN") else ()  # who holds it
+    if not waiting or len(busy) > len(waiting) or any(rank.wait == "UNKNOWN" for rank in busy):
         return ()
     holders = {n for numbers in group.lock_holders.values() for n in numbers}
     if locked and holders & {rank.number for rank in waiting}:
@@ -130,7 +157,15 @@ def _has(group: RankGroup, words: tuple[str, ...]) -> bool:
 
 def _working(group: RankGroup) -> tuple[GroupRank, ...]:
     """Return the ranks that get on, other than in circles in an event loop."""
-    return tuple(rank for rank in group.alive if rank.moving and rank.wait != "IDLE")
+    return tuple(
+        r for r in group.alive if r.moving and not waits.in_receive(r.frames) and not _turns(r)
+    )
+
+
+def _turns(rank: GroupRank) -> bool:
+    """Whether a rank's event loop got on outside of a batch, and one snapshot has it in the receive."""
+    receives = waits.in_receive(rank.frames) or waits.in_receive(rank.before)
+    return rank.turns and receives and not waits.in_batch(rank.frames)
 
 
 def _dead_server(group: RankGroup) -> bool:
@@ -154,6 +189,29 @@ def _holds_others(group: RankGroup) -> bool:
     return in_wait and group.complete and group.frozen
 
 
+def _hard_end(group: RankGroup) -> bool:
+    """Whether something else than a watchdog ended the server, by its log."""
+    codes = ("exception", "out_of_memory", "fatal", "cuda_error", "rank_died", "heartbeat")
+    return any(group.story.errors_of(code) for code in codes)
+
+
+def _says(group: RankGroup, code: str) -> bool:
+    """Whether the log has an error of this kind."""
+    return bool(group.story.errors_of(code))
+
+
+def _timed_out(group: RankGroup) -> bool:
+    """Whether torch's watchdog gave up a collective, and no rank is alive."""
+    return not group.alive and _says(group, "collective_timeout")
+
+
+def _health_failed(group: RankGroup) -> bool:
+    """Whether the server's health check failed, and no batch ended after it."""
+    failed = group.story.errors_of("health_failed")
+    last = max((one.line.number for one in failed), default=0)
+    return bool(failed) and not any(one.line.number > last for one in group.story.batches)
+
+
 def _past_start(phase: Phase) -> bool:
     return phase in ("ready", "init_done")
 
@@ -171,13 +229,13 @@ def _serving(group: RankGroup, phase: Phase) -> bool:
     in_loop = [rank for rank in group.alive if waits.in_event_loop(rank.frames)]
     if phase != "ready" or len(in_loop) < len(group.alive) or not group.complete:
         return False
-    batch = [rank for rank in group.alive if waits.in_batch(rank.frames)]
-    if batch and group.twice and group.progressed:
-        return True
-    if len(batch) < len(group.alive) and all(rank.same_stack for rank in batch):
-        return False  # some stay in a batch for which the others do not work
-    turning = [r for r in group.alive if (r.moving or r.wait == "IDLE") and not r.compilers]
-    return bool(batch) and group.twice and len(turning) == len(group.alive)
+    batch = [
+        rank for rank in group.alive if waits.in_batch(rank.frames) or waits.in_batch(rank.before)
+    ]
+    if not (batch and group.twice) or any(rank.compilers for rank in group.alive):
+        return False
+    # A batch of these ranks ended, or every rank that works at one is elsewhere in it.
+    return group.progressed or all(rank.turns for rank in batch)
 
 
 def _as_under_load(group: RankGroup, phase: Phase) -> bool:
@@ -192,22 +250,49 @@ def _as_under_load(group: RankGroup, phase: Phase) -> bool:
     gpus = [rank.gpu for rank in group.alive if rank.gpu is not None] or list(group.gpus)
     rests = any(rank.cpu is not None and rank.cpu <= _RESTS for rank in group.alive)
     unused = any(gpu.utilisation is not None and gpu.utilisation < _UNUSED_GPU for gpu in gpus)
-    spins = any(
-        (gpu.memory_total_mib or 0.0) > _BIG_GPU_MIB
-        and gpu.power_watts is not None
-        and gpu.power_watts < _SPINNING_WATTS
-        for gpu in gpus
-    )
+    spins = any(load(gpu) == "spins" for gpu in gpus)
     return not (rests or unused or spins or group.silent or group.behind)
 
 
+def _computing(group: RankGroup) -> tuple[GroupRank, ...]:
+    """Return the ranks that wait for a GPU that computes: utilisation and power say so together."""
+    device = group.of(*waits.ON_DEVICE)
+    return tuple(r for r in device if r.gpu is not None and load(r.gpu) == "computes")
+
+
+def _alike(group: RankGroup) -> bool:
+    """Whether all ranks are at one place."""
+    return len({(rank.wait, rank.place) for rank in group.alive}) == 1
+
+
+def _in_loop_collective(group: RankGroup) -> bool:
+    """Whether all ranks wait for each other below their event loops, outside of a batch."""
+    return all(
+        rank.in_loop and not waits.in_batch(rank.frames) and rank.wait in _COLLECTIVE
+        for rank in group.alive
+    )
+
+
+def _may_turn(group: RankGroup) -> bool:
+    """Whether ranks that are alike in a collective of every turn may be turning: CPU time, or none known."""
+    cpu = [rank.cpu for rank in group.alive]
+    return _has(group, _LOOP_SYNC) and any(one is None or one >= _TURNS for one in cpu)
+
+
+def _polls(group: RankGroup) -> bool:
+    """Whether a rank uses CPU time at one place of its event loop, and nothing shows that it gets on."""
+    still = (r for r in group.alive if r.in_loop and r.same_stack and r.moving is None)
+    return group.complete and group.twice and any(still)
+
+
 def _idle(group: RankGroup, phase: Phase) -> bool:
-    """All ranks in their event loops, and something says that the loops turn."""
-    if not (group.complete and group.twice and _all(group, "IDLE")):
+    """All ranks in the receive of their event loops, and something says that each loop turns."""
+    if not (group.complete and group.twice and group.alive):
+        return False
+    if not all(waits.in_receive(rank.frames) or _turns(rank) for rank in group.alive):
         return False
     sleeping = _has(group, ("maybe_sleep",))
-    turning = [rank for rank in group.alive if rank.same_stack is False or (rank.cpu or 0.0) > 0.05]
-    return sleeping or len(turning) == len(group.alive)
+    return sleeping or all(rank.turns or (rank.cpu or 0.0) >= _TURNS for rank in group.alive)
 
 
 def _gpu(group: RankGroup, low: float, high: float) -> bool:
@@ -218,8 +303,10 @@ def _gpu(group: RankGroup, low: float, high: float) -> bool:
 
 
 def _one_gpu_busy(group: RankGroup) -> bool:
+    """Whether the one rank that waits for its GPU has the only busy one: else all are in one kernel."""
     odd = group.of("CUDA_SYNC")
-    return len(odd) == 1 and odd[0].gpu is not None and (odd[0].gpu.utilisation or 0.0) >= BUSY_GPU
+    busy = [r for r in group.alive if r.gpu is not None and (r.gpu.utilisation or 0.0) >= BUSY_GPU]
+    return len(odd) == 1 and busy == list(odd)
 
 
 def _asleep(group: RankGroup, phase: Phase) -> bool:
@@ -247,11 +334,29 @@ RULES: tuple[Rule, ...] = (
          "the log ends with a requested shutdown (SIGTERM, SIGINT), and the processes are gone",
          "it was ended from outside; the log alone does not show whether it hung before",
          ("soft_watchdog",), unknown="what the ranks did before they were ended: there are no stacks"),
+    Rule("sequence_numbers", "hung", lambda k, p: not k.alive and bool(votes.behind(k)),
+         "collectives timed out, and by NCCL's sequence numbers a rank had launched fewer than the others",
+         "the others waited for that rank: it is behind, which does not say that it is at fault",
+         ("dist_debug",), accuses=True,
+         unknown="what held that rank up: there are no stacks from before the timeout"),
+    Rule("collective_timeout", "hung", lambda k, p: _timed_out(k) and not _hard_end(k),
+         "collectives timed out", "ranks waited in a collective until torch's watchdog gave up",
+         ("dist_debug",), unknown="which rank was behind: the sequence numbers do not show it"),
+    Rule("watchdog", "hung", lambda k, p: bool(votes.given_up(k)) and not k.twice and not _hard_end(k),
+         "the engine's watchdog gave up: no batch ended for its whole time",
+         "the ranks are, or were, in a batch that does not end",
+         ("overlap_off", "custom_all_reduce_off", "soft_watchdog"), accuses=True,
+         unknown="what the batch waited for: its stacks name the place, not the cause"),
     Rule("R12", "crashed", lambda k, p: k.over and bool(k.story.errors_of("heartbeat")),
          "NCCL's heartbeat monitor aborted the ranks, and the processes are gone",
          "a rank's watchdog thread could not finish a CUDA or NCCL call, or could not get the GIL; this is "
          "the end of a hang, not its cause, and the first rank to print it is not necessarily the culprit",
          ("soft_watchdog",), unknown="which rank was behind: there are no stacks from before the abort"),
+    Rule("deepep_timeout", "crashed", lambda k, p: not k.alive and _says(k, "deepep_timeout"),
+         "DeepEP gave up waiting for another rank",
+         "the rank that reports it waited for one that did not come in time, for example because it still "
+         "compiled a kernel", ("precompile", "why_dead", "soft_watchdog"),
+         unknown="which rank was late: the one that reports the timeout is not the one at fault"),
     Rule("R0", "crashed", lambda k, p: _dead_server(k) or (k.over and bool(k.dead)),
          "all ranks have exited, and the log or an exit code says why",
          "the server has died", ("why_dead", "soft_watchdog")),
@@ -290,6 +395,15 @@ RULES: tuple[Rule, ...] = (
          "a tracer (a profiler, a debugger) held a rank while it was read",
          "a rank that a tracer holds does not move, healthy or not", ("detach", "second_snapshot"),
          unknown="whether the rank moves by itself: take snapshots when no tracer holds it"),
+    Rule("health_check", "cannot_tell", lambda k, p: _health_failed(k) and (_serving(k, p) or _idle(k, p)),
+         "the ranks look healthy, and the server's own health check failed",
+         "requests do not get through: the tokenizer manager, the detokenizer or the way between them",
+         ("more_snapshots",),
+         unknown="which process does not answer: the stacks of the ranks do not show it"),
+    Rule("helper_stuck", "cannot_tell", lambda k, p: bool(k.held_up) and (_serving(k, p) or _idle(k, p)),
+         "the ranks look healthy, and a process of the server, not a rank, is at one place of its own work "
+         "in both snapshots", "requests do not get through while it is there", ("native", "more_snapshots"),
+         unknown="whether that process comes out of it: a later snapshot would show it"),
     Rule("R15", "serving", _serving, "all ranks are in their event loops and work at batches",
          "it serves", ("ask_health",)),
     Rule("R15", "idle", _idle, "all ranks are in their event loops and wait for requests",
@@ -315,6 +429,33 @@ RULES: tuple[Rule, ...] = (
     Rule("RF", "hung", lambda k, p: _frozen(k) and bool(_injected(k)),
          "the ranks do not move, and a test switch of SGLang that makes it sleep is set",
          "the launch asks for the sleep", ("no_injection",)),
+    Rule("gpu_computes", "slow", lambda k, p: _frozen(k) and bool(_computing(k)) and not _as_under_load(k, p),
+         "a rank waits for its GPU, and that GPU computes (utilisation and power)",
+         "a kernel takes its time, and the others wait for that rank: slow, not hung", ("wait",),
+         unknown="whether the kernel ends: a later snapshot would show it"),
+    Rule("outside_group", "hung", lambda k, p: _frozen(k) and _alike(k) and _has(k, _OUTSIDE),
+         "all ranks wait in a process group with a process outside this server",
+         "the other side, a trainer for example, has not come, or the address, port or world size differs",
+         ("ask_trainer",), unknown="what the process outside does: it is not in the evidence"),
+    Rule("loop_sync", "cannot_tell", lambda k, p: _frozen(k) and _in_loop_collective(k) and _alike(k)
+         and _may_turn(k),
+         "all ranks are in the synchronisation that their event loops run in each turn, and use CPU time",
+         "a server without requests is there for most of its time; a hung one stays there",
+         ("more_snapshots",), unknown="whether the loops turn: more snapshots would show it"),
+    Rule("loop_collective", "hung", lambda k, p: _frozen(k) and _in_loop_collective(k) and _alike(k),
+         "all ranks wait in one collective below their event loops, outside of a batch",
+         "the collective does not end: a rank of its group that is not here, or what it runs on",
+         ("dp_attention_off", "native", "soft_watchdog"),
+         unknown="why it does not end: all ranks are at one place"),
+    Rule("loop_held", "hung", lambda k, p: _frozen(k) and all(r.in_loop for r in k.alive)
+         and _some(k, "IDLE") and not _all(k, "IDLE"),
+         "ranks wait in the receive of the event loop for one that has not come back to it",
+         "that rank is held up by its own work in the loop",
+         ("file_system", "overlap_off", "native"), accuses=True),
+    Rule("loop_polls", "cannot_tell", lambda k, p: _polls(k),
+         "a rank uses CPU time at one place of its event loop in both snapshots",
+         "it may poll a device that does not answer, or compute for long: CPU time is no progress",
+         ("native", "more_snapshots"), unknown="in what it is below Python: native frames would show it"),
     Rule("R3", "hung", lambda k, p: _frozen(k) and _all(k, "LOCK"),
          "all ranks wait for a file lock, and there is no compiler",
          "the lock's owner is gone or outside this server: a build was killed, and its lock file stayed",
@@ -390,7 +531,7 @@ RULES: tuple[Rule, ...] = (
     Rule("R19", "hung", lambda k, p: _frozen(k) and _some(k, "HOST_COLL", "STORE") and bool(apart(k)),
          "ranks wait in a collective, and one has not reached it",
          "the rank that did not reach it is held up by its own work, its GPU or its host",
-         ("other_gpu", "soft_watchdog"), accuses=True,
+         ("other_gpu", "native", "soft_watchdog"), accuses=True,
          unknown="whether it is the rank or its GPU: another GPU would show it"),
     Rule("R18", "hung", lambda k, p: _frozen(k) and not _all(k, "IDLE"),
          "every rank is at the same place in both snapshots",

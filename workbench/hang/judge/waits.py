@@ -141,8 +141,12 @@ _EVENT_LOOP = re.compile(
 )
 _RECEIVING = re.compile(
     r"(?:^|\.)(?:recv_requests|_broadcast_reqs_across_ranks|broadcast_pyobj|point_to_point_pyobj|maybe_sleep"
-    r"|_pull_raw_reqs|process_input_requests|on_idle|self_check_during_idle|publish_load_snapshot"
-    r"|_apply_war_barrier|get_next_batch_to_run|recv_reqs|prepare_mlp_sync_batch)$"
+    r"|_pull_raw_reqs|on_idle|self_check_during_idle|publish_load_snapshot|recv_reqs)$"
+)
+# What the loop does with what it received: a wait below one of these is no wait for requests.
+_HANDLING = re.compile(
+    r"(?:^|\.)(?:process_input_requests|get_next_batch_to_run|get_new_batch_prefill|update_running_batch"
+    r"|prepare_mlp_sync_batch\w*|handle_\w+|_request_dispatcher|flush_cache\w*|\w*weights\w*)$"
 )
 _BATCH = re.compile(
     r"(?:^|\.)(?:run_batch|forward_batch_generation|process_batch_result\w*|resolve_(?:last_)?batch_result\w*"
@@ -177,6 +181,15 @@ def plain_name(function: str) -> str:
     if "<" in function and "<locals>" not in function and not function.startswith("<"):
         return function[: function.index("<")]
     return function
+
+
+def path(frames: Sequence[Frame]) -> tuple[str, ...]:
+    """Return the functions of a stack without lines, wrappers and native frames, root first."""
+    return tuple(
+        plain_name(frame.function)
+        for frame in reversed(frames)
+        if not is_wrapper(frame) and not frame.module
+    )
 
 
 _WORDS = tuple(frozenset(mark.names.split()) for mark in _MARKS)
@@ -225,24 +238,32 @@ def in_batch(frames: Sequence[Frame]) -> bool:
     return False
 
 
+def in_receive(frames: Sequence[Frame]) -> bool:
+    """Whether a stack, leaf first, is in the receive of an event loop itself.
+
+    Not below what the loop does with the requests: a collective there is the work's own.
+    """
+    receives = False
+    for frame in frames:
+        if _EVENT_LOOP.search(frame.function):
+            return receives
+        if _HANDLING.search(frame.function):
+            return False
+        receives = receives or bool(_RECEIVING.search(frame.function))
+    return False
+
+
 def wait_class(frames: Sequence[Frame]) -> WaitClass:
     """Return the wait class of a stack, leaf first: the first frame from the leaf that fits decides.
 
-    A broadcast that is reached through the request receiver below an event loop is ``IDLE``: otherwise
-    every healthy server of several ranks would look hung. So is the loop's own work outside of a batch.
-    ``RUNNING`` where nothing fits.
+    A broadcast in the receive of an event loop is ``IDLE``: otherwise every healthy server of several ranks
+    would look hung. ``RUNNING`` where nothing fits.
     """
     if not frames:
         return "UNKNOWN"
-    turning = in_event_loop(frames) and not in_batch(frames)
-    if turning:
-        for frame in frames:
-            if _EVENT_LOOP.search(frame.function):
-                break
-            if _RECEIVING.search(frame.function):
-                return "IDLE"
-    found = _leaf_class(frames)
-    return "IDLE" if turning and found == "RUNNING" else found
+    if in_receive(frames):
+        return "IDLE"
+    return _leaf_class(frames)
 
 
 def _leaf_class(frames: Sequence[Frame]) -> WaitClass:

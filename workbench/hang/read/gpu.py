@@ -27,6 +27,8 @@ _COLUMNS = {
     "utilization.gpu": "utilisation",
     "power.draw": "power_watts",
     "power.draw.instant": "power_watts",
+    "enforced.power.limit": "power_limit_watts",
+    "power.limit": "power_limit_watts",
     "pid": "pid",
     "used_gpu_memory": "used",
     "used_memory": "used",
@@ -37,7 +39,7 @@ _HEADER = re.compile(
 )
 _TABLE_GPU = re.compile(r"^\|\s+(\d{1,4})\s{2}(\S.{0,60}?)\s{2,}(?:On|Off|N/A)\s*\|")
 _TABLE_USE = re.compile(
-    r"^\|.{0,40}?(?:(?P<power>\d+(?:\.\d+)?)W|N/A)\s*/\s*(?:\d+W|N/A)\s*\|"
+    r"^\|.{0,40}?(?:(?P<power>\d+(?:\.\d+)?)W|N/A)\s*/\s*(?:(?P<limit>\d+)W|N/A)\s*\|"
     r"\s*(?P<used>\d+)MiB /\s*(?P<total>\d+)MiB\s*\|\s*(?:(?P<use>\d+)%|N/A)"
 )
 _TABLE_PROCESS = re.compile(
@@ -95,6 +97,7 @@ def _gpu(entry: Mapping[str, Any], host: str) -> Gpu:
         memory_total_mib=_number(entry.get("memory_total_mib")),
         utilisation=_number(entry.get("utilisation")),
         power_watts=_number(entry.get("power_watts")),
+        power_limit_watts=_number(entry.get("power_limit_watts")),
         processes={
             int(pid): used
             for pid, memory in (processes.items() if isinstance(processes, dict) else ())
@@ -161,6 +164,7 @@ def _tables(lines: Sequence[str], host: str) -> list[Reading]:
                 memory_total_mib=use["total"],
                 utilisation=use["use"],
                 power_watts=use["power"],
+                power_limit_watts=use["limit"],
             )
             index = None
         elif owner := _TABLE_PROCESS.match(line):

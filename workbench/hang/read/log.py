@@ -15,6 +15,7 @@ from workbench.errors import clean
 from workbench.evidence.redact import without_prompts
 from workbench.facts.startup_markers import Event, read_marker
 from workbench.hang.read.arguments import ARGUMENTS, read_arguments
+from workbench.hang.read.prefixes import without_prefix
 from workbench.hang.read.pyspy import TextDump, read_faulthandler, read_text, read_watchdog
 from workbench.hang.records import Log, LogLine
 
@@ -261,6 +262,8 @@ def _select(stream: IO[bytes]) -> _Text:
             text.lines.append(
                 (number + index + 1, _ANSI.sub("", shown) if "\x1b" in shown else shown)
             )
+    bare = without_prefix([line for _, line in text.lines])
+    text.lines = [(number, line) for (number, _), line in zip(text.lines, bare, strict=True)]
     if chosen.left_out:
         text.notes.append(
             f"of a long log {chosen.left_out >> 20} MiB from its middle were searched for errors only"

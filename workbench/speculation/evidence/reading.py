@@ -228,16 +228,3 @@ def _launch_of(text: str, file: Path) -> DraftLaunch | None:
     said = read_counts.arguments_of_log(text)
     flags = {name.replace("_", "-"): value for name, value in said.items()}
     return launch_of(flags, str(file)) if flags else None
-
-
-def origin_of(facts: Facts) -> str:
-    """Return in words what the evidence is."""
-    texts = (
-        len(facts.recorded)
-        if facts.kind == "features"
-        else len(facts.run.requests)
-        if facts.run
-        else 0
-    )
-    many = f", {texts:,} requests" if texts else ""
-    return f"{facts.form}{many} ({shown(facts.source).strip(chr(39))})"

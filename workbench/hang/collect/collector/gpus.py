@@ -13,8 +13,9 @@ from typing import Any
 TIMEOUT = 15.0
 _GPU = (
     "index", "uuid", "name", "memory.used", "memory.total", "utilization.gpu", "power.draw",
+    "enforced.power.limit",
 )  # fmt: skip
-_FIELDS = ("memory_used_mib", "memory_total_mib", "utilisation", "power_watts")
+_FIELDS = ("memory_used_mib", "memory_total_mib", "utilisation", "power_watts", "power_limit_watts")
 _PROCESS = ("gpu_uuid", "pid", "used_gpu_memory")
 
 
