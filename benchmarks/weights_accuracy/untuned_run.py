@@ -1,6 +1,6 @@
 """``python -m benchmarks.weights_accuracy.untuned_run``: the verdicts on models that no rule has seen.
 
-Every matrix of at least 32 x 32 of 30 packages is judged as it is stored, and two re-initialisations of its
+Every matrix of at least 32 x 32 of 29 packages is judged as it is stored, and two re-initialisations of its
 shape. Equal matrices count once. Keras files need h5py.
 """
 
@@ -66,7 +66,7 @@ def judged(job: tuple[str, str, tuple[str, ...]]) -> list[Row]:
             values = matrix
             if source != "trained":
                 flat = (len(matrix), matrix.size // len(matrix))
-                drawn = SCHEMES[source](flat, float(matrix.std()), random)
+                drawn = SCHEMES[source](flat, float(matrix.std(dtype=np.float64)), random)
                 values = np.asarray(drawn, matrix.dtype).reshape(matrix.shape)
             found = judge_stored(store("model.layers.0.conv.weight", values))
             rows.append({

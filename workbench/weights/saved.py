@@ -17,7 +17,7 @@ Count = Annotated[int, Meta(ge=0)]
 Number = float | None
 
 
-class SavedTensor(Struct, frozen=True):
+class SavedTensor(Struct, frozen=True, omit_defaults=True):
     """One `ScannedTensor`, written."""
 
     name: str
