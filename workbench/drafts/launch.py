@@ -6,22 +6,26 @@ from collections.abc import Iterator
 
 from workbench.checkpoint.config import Config
 from workbench.core.finding import Experiment, Finding
-from workbench.drafts.subject import Subject, algorithm
+from workbench.drafts.subject import Subject
 from workbench.facts.flat_config import flattened
 
 
 def launched_as(s: Subject) -> Iterator[Finding]:
     """Check the speculative algorithm of the launch against the draft."""
-    if s.engine != "sglang" or not s.launch:
+    launch = s.launch
+    if s.engine != "sglang" or launch is None or launch.engine != "sglang":
         return
-    chosen = algorithm(s.launch)
+    chosen = launch.value("speculative-algorithm")
     if chosen is None:
+        # What was not understood may be the algorithm: only a launch that was read whole names none.
+        if launch.doubts or launch.state("speculative-algorithm") != "absent":
+            return
         yield Finding(
             code="launched-without-speculation",
             severity="note",
             title="the launch names no speculative algorithm",
             detail="Without --speculative-algorithm the draft is not used.",
-            evidence_for=(f"{len(s.launch)} arguments, none is --speculative-algorithm",),
+            evidence_for=(f"{len(launch.arguments)} arguments, none is --speculative-algorithm",),
             next_step="Add --speculative-algorithm EAGLE3.",
             place=s.place("sglang/srt/server_args.py"),
         )

@@ -315,7 +315,7 @@ def qk_norm(s: Subject) -> Iterator[Finding]:
     yield Finding(
         code="qk-norm-dropped",
         severity="error",
-        title=f"{s.outcome.model_class} has no q_norm and k_norm, but the draft was trained with  them",
+        title=f"{s.outcome.model_class} has no q_norm and k_norm, but the draft was trained with them",
         detail="A Qwen3-like layer in a Llama class: "
         + ("the loader stops at the tensors." if stops else "queries and keys are not normalised."),
         evidence_for=tuple(f"{t.name} {list(t.shape)}" for t in found[:2]),

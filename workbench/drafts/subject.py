@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from workbench.checkpoint.records import TensorInfo, TensorTable
 from workbench.facts.features import since
+from workbench.launch.records import Launch
 from workbench.loaders.outcome import LoadOutcome
 
 SOURCE = {
@@ -35,13 +35,13 @@ class Subject:
     target
         The target's checkpoint or config, None where it is not known.
     launch
-        Arguments of the server's command line, empty where they are not known.
+        How the server is launched, None where it is not known.
     """
 
     checkpoint: Any
     outcome: LoadOutcome
     target: Any = None
-    launch: tuple[str, ...] = ()
+    launch: Launch | None = None
 
     @property
     def engine(self) -> str:
@@ -141,10 +141,6 @@ class Subject:
         values = read(tensor.name).reshape(-1)
         return np.asarray(values) if plain else np.asarray(values.tolist())
 
-    def reached(self, tensor: TensorInfo) -> bool:
-        """Tell whether the loader put that tensor anywhere."""
-        return any(tensor.name in g.names for g in self.outcome.keys if g.status == "loaded")
-
     # -- vocabularies -------------------------------------------------------------------------
 
     @property
@@ -161,31 +157,6 @@ class Subject:
     def target_hidden(self) -> int | None:
         """Width of one target layer's features, as the draft's config says."""
         return self.number("target_hidden_size") or self.number("hidden_size")
-
-
-def arguments(launch: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Return the arguments of a command line, given as text or in pieces."""
-    if launch is None:
-        return ()
-    if not isinstance(launch, str):
-        return tuple(str(piece) for piece in launch)
-    try:
-        return tuple(shlex.split(launch.replace("\\\n", " ")))
-    except ValueError:
-        return tuple(launch.split())
-
-
-def algorithm(launch: Sequence[str]) -> str | None:
-    """Return the value of ``--speculative-algorithm``, the last one given; None where it is absent.
-
-    argparse takes any unambiguous beginning of an option: ``--speculative-algo`` is the same.
-    """
-    found = None
-    for at, piece in enumerate(launch):
-        head, equals, value = piece.partition("=")
-        if "--speculative-algorithm".startswith(head) and len(head) >= len("--speculative-al"):
-            found = value if equals else (*launch, "")[at + 1]
-    return found
 
 
 def _whole(value: Any) -> int | None:

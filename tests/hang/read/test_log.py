@@ -15,8 +15,8 @@ from packaging.specifiers import SpecifierSet
 
 from workbench.facts.startup_markers import read_marker
 from workbench.hang.read import log as module
-from workbench.hang.read.arguments import read_arguments
 from workbench.hang.read.log import LONGEST_LINE, MOST_LINES, ReadLog, is_log, read_log
+from workbench.launch.logs import fields_of
 
 INCIDENT = Path(__file__).resolve().parents[3] / "data" / "incident" / "hang"
 ARGS = "server_args=ServerArgs(model_path='m', tp_size=2, nnodes=1, node_rank=0, random_seed=5)"
@@ -166,7 +166,7 @@ def test_a_prompt_cannot_begin_a_launch() -> None:
     ],
 )
 def test_arguments(text: str, wanted: dict[str, str]) -> None:
-    assert read_arguments(text) == wanted
+    assert fields_of(text)[0] == wanted
 
 
 def test_keys_in_arguments_reach_nothing() -> None:
