@@ -1,6 +1,6 @@
 """``python -m benchmarks.weights_accuracy.untuned_run``: the verdicts on models that no rule has seen.
 
-Every matrix of at least 32 x 32 of 29 packages is judged as it is stored, and two re-initialisations of its
+Every matrix of at least 32 x 32 of 30 packages is judged as it is stored, and two re-initialisations of its
 shape. Equal matrices count once. Keras files need h5py.
 """
 
