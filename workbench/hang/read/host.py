@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -13,6 +14,7 @@ import msgspec
 from workbench.errors import WorkbenchError, clean, shorten
 from workbench.evidence.casefile import MANIFEST
 from workbench.evidence.folder import Folder, Manifest, changed_members
+from workbench.facts.engines import engine_of_command
 from workbench.facts.flags import arguments_of
 from workbench.hang.read.flight import (
     is_flight_json,
@@ -69,6 +71,7 @@ class Host:
     logs: list[ReadLog] = dataclasses.field(default_factory=list)
     version: str = ""
     command: dict[str, str] = dataclasses.field(default_factory=dict)
+    command_engine: str = ""
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
     flight: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     ras: list[dict[str, Any]] = dataclasses.field(default_factory=list)
@@ -196,8 +199,12 @@ class _Reader:
         return bool(found)
 
     def _log(self, name: str) -> None:
+        created = self.host.manifest.created if self.host.manifest else None
+        year = time.gmtime(created).tm_year if created else 0
         with self.folder.open(name) as stream:
-            self.host.logs.append(read_log(stream, name.removeprefix(self.prefix), self.host.name))
+            self.host.logs.append(
+                read_log(stream, name.removeprefix(self.prefix), self.host.name, year=year)
+            )
 
     def _flight(self, name: str, value: Any = None) -> bool:
         self.flight_bytes += self.folder.sizes[name]
@@ -242,10 +249,12 @@ class _Reader:
     def _launch(self, value: Mapping[str, Any]) -> None:
         """Read what a launcher wrote down: the command, the environment, the versions."""
         versions, environment = value.get("versions"), value.get("environment")
-        version = versions.get("sglang") if isinstance(versions, dict) else None
+        words = [word[:2000] for word in value["command"][:400] if isinstance(word, str)]
+        self.host.command_engine = engine = engine_of_command(" ".join(words))
+        version = versions.get(engine or "sglang") if isinstance(versions, dict) else None
         if isinstance(version, str):
             self.host.version = clean(version[:60])
-        words = [word[:2000] for word in value["command"][:400] if isinstance(word, str)]
+            self.host.command_engine = engine or "sglang"
         self.host.command = command_arguments(words, self.host.version)
         if isinstance(environment, dict):
             texts = {n: t for n, t in list(environment.items())[:2000] if isinstance(t, str)}
@@ -280,10 +289,23 @@ def read_host(
 
 def command_arguments(command: list[str], version: str) -> dict[str, str]:
     """Return a command line's flags as texts."""
-    found = arguments_of(command, version)
+    found = arguments_of([_long(word) for word in command], version)
     return {
         name: "True" if value is True else clean(str(value)[:2000]) for name, value in found.items()
     }
+
+
+# Sizes that vLLM also takes with one dash.
+_SHORT = {
+    "-tp": "--tensor-parallel-size",
+    "-pp": "--pipeline-parallel-size",
+    "-dp": "--data-parallel-size",
+}
+
+
+def _long(word: str) -> str:
+    name, equals, value = word.partition("=")
+    return f"{_SHORT[name]}{equals}{value}" if name in _SHORT else word
 
 
 def log_moments(log: ReadLog, offset: float) -> tuple[list[list[TextDump]], list[TextDump]]:
