@@ -28,6 +28,7 @@ from workbench.hang.collect.collector import (
 )
 
 _DEFAULT_PORT = 30000
+_VLLM_PORT = 8000
 _LISTEN = "0A"
 
 
@@ -133,6 +134,7 @@ class _Collector:
         self.held: list[int] = []  # descriptors of the logs
         self.no_log = ""
         self.version = ""
+        self.engine = servers.engine(server)
         # For the case, its notes and the pseudonyms. Threads of Python would run one by one anyway, and
         # in turns all would end late: so the first dump begins when the first process was read.
         self.lock = threading.Lock()
@@ -230,12 +232,13 @@ class _Collector:
         processes: dict[int, proc.Stat],
     ) -> None:
         """Add what was taken in a snapshot to the case."""
+        self.engine = self.engine or servers.engine(servers.Server(()), self.titles.values())
         self.keep_stacks()
         folder = self.case.add_snapshot(number, at, [records[pid] for pid in sorted(records)])
         self.add_readings(folder, readings)
         if not self.files:
             self.find_logs(self.pids, processes)
-        self.version = self.version or versions.by_interpreter(self.roots[0])
+        self.version = self.version or versions.by_interpreter(self.roots[0], self.engine)
         self.result.snapshots += 1
         self.result.processes = len(records)
 
@@ -365,7 +368,9 @@ class _Collector:
             if stacks:
                 self.case.add(name, stacks)
                 self.result.stacks += "native" not in name
-                self.version = self.version or versions.by_frames(taken.pid, taken.data or b"")
+                self.version = self.version or versions.by_frames(
+                    taken.pid, taken.data or b"", self.engine
+                )
             elif taken.data is None and "native" not in name and alive:
                 self.result.refused += 1
         self.taken.clear()
@@ -420,9 +425,11 @@ class _Collector:
                 self.note(f"the log {file.name} could not be read: {error.strerror}")
         if not self.files:
             self.note(self.redact.line(self.no_log))
+        default = _VLLM_PORT if self.engine == "vllm" else _DEFAULT_PORT
         self.case.manifest.update(
+            engine=self.engine or "sglang",
             version=self.version,
-            port_open=port_open(self.roots[0], self.argv),
+            port_open=port_open(self.roots[0], self.argv, default),
             py_spy=self.result.py_spy,
             notes=[self.redact.text(note) for note in self.result.notes],
         )
@@ -452,12 +459,12 @@ class _Collector:
         return ras.ask(proc.environment(self.roots[0]))
 
 
-def port_open(root: int, argv: list[str]) -> bool | None:
+def port_open(root: int, argv: list[str], default: int = _DEFAULT_PORT) -> bool | None:
     """Whether the server's HTTP port is listened on; nothing is sent to it.
 
     Its own table of sockets is read, which works across containers; where it cannot be read, None.
     """
-    port = _number(servers.option(argv, "--port")) or _DEFAULT_PORT
+    port = _number(servers.option(argv, "--port")) or default
     tables = [proc.read(root, f"net/{name}") for name in ("tcp", "tcp6")]
     if not tables[0]:
         return _connects(port)
