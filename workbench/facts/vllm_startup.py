@@ -73,8 +73,8 @@ PHASES: tuple[Marker, ...] = (
     _mark("compiled", "warmup", "at",
           r"^(?:Compiling a graph for|Directly load the compiled graph\(s\) for|Cache the graph (?:of|for))",
           "Compiling a graph for "),
-    _mark("compile_end", "warmup", "at", r"^torch\.compile takes (?P<elapsed>[\d.]+) s",
-          "torch.compile takes %.2f s in total"),
+    _mark("compile_end", "warmup", "at", r"^torch\.compile (?:takes|took) (?P<elapsed>[\d.]+) s",
+          "%.2f s in total"),
     _mark("memory_known", "warmup", "end", r"^Available KV cache memory: ", "Available KV cache memory: %"),
     _mark("kv_size", "kv_pool", "at", r"^GPU KV cache size: [\d,]+ tokens", "GPU KV cache size: %s tokens", "parent"),
     _mark("capturing", "graph_decode", "at", r"Capturing CUDA graphs?\b", "Capturing CUDA graph"),
@@ -85,7 +85,7 @@ PHASES: tuple[Marker, ...] = (
     _mark("ready", "ready", "at", r"^Application startup complete\.", "", "parent"),
     _mark("serving", "ready", "at",
           r"Avg prompt throughput: (?P<prompt>[\d.]+) tokens/s, Avg generation throughput: (?P<generated>[\d.]+)",
-          "Avg prompt throughput: %.1f tokens/s, ", "parent"),
+          "Avg prompt throughput: %.1f tokens/s", "parent"),
 )  # fmt: skip
 OWN_ERRORS: tuple[Marker, ...] = (
     _error("shm_wait", r"No available shared memory broadcast block found in (?P<seconds>\d+) seconds",

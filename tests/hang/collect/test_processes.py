@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from workbench.hang.collect.collector import logs, proc, servers
-from workbench.hang.collect.collector.collect import port_open
+from workbench.hang.collect.collector.ports import is_open
 
 TITLES = {
     "sglang::scheduler": "scheduler",
@@ -261,5 +261,5 @@ def test_the_port_is_looked_up_in_the_servers_own_table() -> None:
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        assert port_open(os.getpid(), ["x", "--port", str(port)]) is True
-    assert port_open(os.getpid(), ["x", f"--port={port}"]) is False
+        assert is_open(os.getpid(), ["x", "--port", str(port)]) is True
+    assert is_open(os.getpid(), ["x", f"--port={port}"]) is False

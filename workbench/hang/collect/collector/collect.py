@@ -19,6 +19,7 @@ from workbench.hang.collect.collector import (
     halted,
     known,
     logs,
+    ports,
     proc,
     pyspy,
     ras,
@@ -27,9 +28,6 @@ from workbench.hang.collect.collector import (
     versions,
 )
 
-_DEFAULT_PORT = 30000
-_VLLM_PORT = 8000
-_LISTEN = "0A"
 
 
 @dataclasses.dataclass
@@ -425,11 +423,10 @@ class _Collector:
                 self.note(f"the log {file.name} could not be read: {error.strerror}")
         if not self.files:
             self.note(self.redact.line(self.no_log))
-        default = _VLLM_PORT if self.engine == "vllm" else _DEFAULT_PORT
         self.case.manifest.update(
             engine=self.engine or "sglang",
             version=self.version,
-            port_open=port_open(self.roots[0], self.argv, default),
+            port_open=ports.is_open(self.roots[0], self.argv, self.engine),
             py_spy=self.result.py_spy,
             notes=[self.redact.text(note) for note in self.result.notes],
         )
@@ -457,36 +454,6 @@ class _Collector:
         if any(proc.namespace(pid, "net") not in ("", mine) for pid in pids):
             return None, "NCCL RAS was not asked: the server has a network of its own (a container)"
         return ras.ask(proc.environment(self.roots[0]))
-
-
-def port_open(root: int, argv: list[str], default: int = _DEFAULT_PORT) -> bool | None:
-    """Whether the server's HTTP port is listened on; nothing is sent to it.
-
-    Its own table of sockets is read, which works across containers; where it cannot be read, None.
-    """
-    port = _number(servers.option(argv, "--port")) or default
-    tables = [proc.read(root, f"net/{name}") for name in ("tcp", "tcp6")]
-    if not tables[0]:
-        return _connects(port)
-    for line in "\n".join(tables).splitlines():
-        fields = line.split()
-        if (
-            len(fields) > 3
-            and fields[3] == _LISTEN
-            and int(fields[1].rpartition(":")[2], 16) == port
-        ):
-            return True
-    return False
-
-
-def _connects(port: int) -> bool | None:
-    try:
-        with socket.create_connection(("127.0.0.1", port), timeout=1.0):
-            return True
-    except ConnectionRefusedError:
-        return False
-    except OSError:
-        return None
 
 
 def _boot_id() -> str:

@@ -161,6 +161,9 @@ def choose(pid: int | None, processes: dict[int, proc.Stat]) -> Server:
 
 
 _ANY = "SGLang or vLLM"
+_TELLING = (
+    "--port", "--model-path", "--model", "--tp-size", "--tp", "--tensor-parallel-size", "-tp"
+)  # fmt: skip
 
 
 def engine(server: Server, argvs: Iterable[list[str]] = ()) -> str:
@@ -187,8 +190,7 @@ def _names(servers: list[Server]) -> str:
 def describe(server: Server) -> str:
     """Return one server in a few words: its pid, its port, its model."""
     argv = proc.arguments(server.root)
-    words = [f"{flag} {value}" for flag in ("--port", "--model-path", "--model", "--tp-size", "--tp", "--tensor-parallel-size", "-tp")
-             if (value := option(argv, flag))]  # fmt: skip
+    words = [f"{flag} {value}" for flag in _TELLING if (value := option(argv, flag))]
     return f"pid {server.root}" + (
         f" ({', '.join(words)})" if words else f" ({argv[0]})" * bool(argv)
     )
@@ -205,7 +207,7 @@ def option(argv: list[str], *flags: str) -> str | None:
 
 
 def is_launch(argv: list[str]) -> bool:
-    """Whether a command line starts a server of SGLang or vLLM (a shell or an editor that names one does not)."""
+    """Whether a command line starts a server of SGLang or vLLM: a shell that names one does not."""
     if not _is_python(argv):
         return False
     for number, word in enumerate(argv[:8]):
