@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from workbench.hang.diagnosis import HangDiagnosis
-
 from workbench.core.finding import Confidence, Experiment, Finding
 from workbench.core.verdict import Coverage, Item, Verdict
+from workbench.hang.diagnosis import HangDiagnosis
 from workbench.hang.diagnosis_records import RankRow, Span, ThreadRow, TreeNode
 from workbench.hang.records import Frame
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from workbench.hang.diagnosis import HangDiagnosis
 
 from workbench.evidence import launches as store
+from workbench.hang.diagnosis import HangDiagnosis
 from workbench.hang.diagnosis_records import Span
 from workbench.hang.ledger.ledger import LaunchLedger
 

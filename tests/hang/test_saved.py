@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from workbench.hang.diagnosis import HangDiagnosis
 
 import workbench
 from tests.hang.cases import CASES
 from tests.hang_samples import diverged, idle, partly_seen
 from workbench.core.verdict import OLD
+from workbench.hang.diagnosis import HangDiagnosis
 from workbench.hang.judge.diagnose import diagnose
 
 FOLDER = Path(__file__).parents[1] / "golden" / "saved-0.1"

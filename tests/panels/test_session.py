@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from workbench.hang.diagnosis import HangDiagnosis
 
 import workbench
 from workbench.core import progress
 from workbench.errors import WorkbenchError
+from workbench.hang.diagnosis import HangDiagnosis
 from workbench.keys.records import KeyDiff
 from workbench.panels import record
 from workbench.panels.calls import GIVEN, Call

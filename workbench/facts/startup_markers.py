@@ -305,6 +305,7 @@ ERRORS: tuple[Marker, ...] = (
     ),
     _error("exception", r"Scheduler hit an exception:", "Scheduler hit an exception:"),
     _error("exception", r"^TpModelWorkerClient hit an exception:", ""),
+    _error("health_failed", r"^Health check failed\.", "Health check failed."),
     _error(
         "work_status",
         r"\[(?P<group>PG [^\]\n]{0,120}?) ?Rank \d+\].{0,80}detected by watchdog at work: \d+, "
@@ -378,7 +379,7 @@ HINT = re.compile(
     r"server_args=|begin|end[s.]|allocated|VA upper|nccl==|taken\.|activat|utotun|\[AutoTuner|DeepGEMM"
     r"|Capturing|Registering|max_total|fired up|batch|shards|finish the|scheduler (?:died|is dead)"
     r"|crashed with|Child process|sigquit|SIGQUIT|atchdog|warmup error|graph failed|hit an exc|eartbeat"
-    r"|DeepEP|nccl[A-Z]|NCCL|gloo/|closed by peer|emory|oom-kill|Xid|CUDA[ _]|Fatal P|Traceback"
+    r"|DeepEP|Health check|nccl[A-Z]|NCCL|gloo/|closed by peer|emory|oom-kill|Xid|CUDA[ _]|Fatal P|Traceback"
 )
 
 

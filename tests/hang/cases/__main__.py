@@ -7,10 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from workbench.hang.diagnosis import HangDiagnosis
-
 from tests.hang.cases import CASES
 from tests.hang.cases.case import Case
+from workbench.hang.diagnosis import HangDiagnosis
 from workbench.hang.judge.diagnose import diagnose
 from workbench.hang.judge.experiments import STEPS
 from workbench.hang.judge.rules import RULES

@@ -7,13 +7,13 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from workbench.hang.diagnosis import HangDiagnosis
 
 import workbench
 from tests.conftest import ROOT
 from tests.hang.cases import CASES, Case
 from tests.hang.cases.__main__ import document
 from workbench.facts import flags
+from workbench.hang.diagnosis import HangDiagnosis
 from workbench.hang.judge.diagnose import diagnose
 
 IDS = [case.name for case in CASES]

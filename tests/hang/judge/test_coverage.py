@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from workbench.hang.diagnosis import HangDiagnosis
 
 import workbench
 from tests.hang.cases import CASES
 from tests.hang.cases.build import BARRIER, CAPTURE, IDLE_0, IDLE_N, R, scene, started
 from tests.hang.cases.healthy import BATCHING, SAMPLING
 from workbench.core.verdict import Item
+from workbench.hang.diagnosis import HangDiagnosis
 from workbench.hang.judge.coverage import CHECKS, Question, covered, items
 from workbench.hang.judge.diagnose import diagnose, question
 from workbench.hang.records import Log, Process, Role, Scene

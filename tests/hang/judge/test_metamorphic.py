@@ -10,10 +10,10 @@ from functools import cache
 from typing import Any
 
 import pytest
-from workbench.hang.diagnosis import HangDiagnosis
 
 from tests.hang.cases import CASES, Case
 from tests.hang.cases.build import TQDM, WATCHDOG, thread
+from workbench.hang.diagnosis import HangDiagnosis
 from workbench.hang.judge.diagnose import diagnose
 from workbench.hang.records import Dump, Process, Rank, Scene, Snapshot, Thread
 

@@ -45,7 +45,7 @@ STACKS = {
     f"Socket.recv_pyobj DetokenizerManager.event@{SRT}managers/detokenizer_manager.py": "IPC",
     IDLE_0: "IDLE",
     IDLE_N: "IDLE",
-    LOOP: "IDLE",
+    LOOP: "RUNNING",  # the loop's own code: only the receive waits for requests
     f"Scheduler.on_idle {LOOP}": "IDLE",
     # The same broadcast, not below the receiver of an event loop, is a collective.
     f"broadcast broadcast_pyobj {CAPTURE}": "HOST_COLL",
@@ -76,7 +76,7 @@ def test_wrappers_are_skipped() -> None:
     assert telling.function == "GroupCoordinator.barrier"
 
 
-def test_a_healthy_server_is_idle_in_every_recorded_dump() -> None:
+def test_a_healthy_server_receives_or_runs_its_loop_in_every_recorded_dump() -> None:
     found = set()
     for shot in recorded("relaunch-graphs-off").snapshots:
         ranks = {process.pid for process in shot.processes if process.rank is not None}
@@ -84,7 +84,7 @@ def test_a_healthy_server_is_idle_in_every_recorded_dump() -> None:
             main = waits.thread_of_interest(dump)
             if dump.pid in ranks and main is not None:
                 found.add(waits.wait_class(main.frames))
-    assert found == {"IDLE"}
+    assert found == {"IDLE", "RUNNING"}
 
 
 def test_bystanders_of_a_real_server() -> None:

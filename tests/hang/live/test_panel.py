@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from workbench.hang.diagnosis import HangDiagnosis
-
 import workbench
 from tests.hang.live.conftest import Job
+from workbench.hang.diagnosis import HangDiagnosis
 
 
 def test_a_server_is_listed_attached_to_and_stopped_early(job: Job) -> None:

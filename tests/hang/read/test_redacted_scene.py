@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from workbench.hang.diagnosis import HangDiagnosis
 
 import workbench
 from tests import planted
@@ -17,6 +16,7 @@ from workbench.evidence.casefile import CaseWriter, SecretError
 from workbench.evidence.redact import Redactor
 from workbench.hang.collect.collector import logs
 from workbench.hang.collect.collector.refusals import Place, translate
+from workbench.hang.diagnosis import HangDiagnosis
 from workbench.hang.judge.diagnose import diagnose
 from workbench.hang.read.redacted_scene import redacted
 from workbench.hang.read.scene import read_scene

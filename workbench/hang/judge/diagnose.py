@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from workbench.core.finding import Confidence
 from workbench.core.verdict import Verdict
 from workbench.facts.engine_phases import order_of
-from workbench.hang.judge import coverage, evidence, other_engines, phases, rows, votes, waits
 from workbench.hang.diagnosis import HangDiagnosis
-from workbench.hang.judge.experiments import plan
+from workbench.hang.judge import coverage, evidence, other_engines, phases, rows, votes, waits
+from workbench.hang.judge.experiments import BY_PLACE, plan
 from workbench.hang.judge.gpu_load import load
 from workbench.hang.judge.join import rank_groups
 from workbench.hang.judge.rank_group import BUSY_GPU, GroupRank, RankGroup
@@ -113,7 +113,7 @@ def _judge(group: RankGroup) -> Judgement:
         if rule.code == "watchdog" and any(rank.wait in _MAY_WORK for rank in odd):
             odd = ()  # one stack does not show that it stays there: it may compile or compute
         if rule.code == "sequence_numbers":
-            odd = tuple(GroupRank(n, Rank(n)) for n in votes.behind_by_sequence(group.story))
+            odd = tuple(GroupRank(n, Rank(n)) for n in votes.behind(group))
     return Judgement(group, phase, rule, odd, _confidence(group, phase, rule, odd))
 
 
@@ -223,7 +223,7 @@ def _ladder(judged: Judgement) -> tuple[str, ...]:
         "RF",
         "deepep_timeout",
     )
-    return ("read_exception", *rule.ladder) if raised else rule.ladder
+    return ("read_exception", *BY_PLACE, *rule.ladder) if raised else rule.ladder
 
 
 def _words(judged: Judgement, scene: Scene) -> dict[str, str]:

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from workbench.core.finding import Experiment, Finding, Severity
 from workbench.errors import shorten
 from workbench.facts import engines, vllm_startup
-from workbench.hang.judge import halts, waits, wording
+from workbench.hang.judge import gpu_load, halts, waits, wording
 from workbench.hang.judge.join import BUSY_IO
 from workbench.hang.judge.phases import MarkedLine
-from workbench.hang.judge.rank_group import GroupRank, RankGroup
+from workbench.hang.judge.rank_group import BUSY_GPU, GroupRank, RankGroup
 from workbench.hang.judge.rules import Judgement, Rule
 from workbench.hang.records import FAULTS, WELL, Phase, Scene
 
@@ -197,7 +197,18 @@ def _devices(group: RankGroup) -> list[str]:
             low, high = min(known), max(known)
             between = f"{low:.0f}" if round(low) == round(high) else f"{low:.0f}–{high:.0f}"
             texts.append(f"{label} {between} {unit}")
-    return [f"{words_of(len(gpus), 'GPU')}: {', '.join(texts)}"] if texts else []
+    found = [f"{words_of(len(gpus), 'GPU')}: {', '.join(texts)}"] if texts else []
+    return found + _resting(group)
+
+
+def _resting(group: RankGroup) -> list[str]:
+    """Return the ranks whose GPUs rest while all others are busy: theirs have no kernel of the collective."""
+    read = [(rank, rank.gpu) for rank in group.alive if rank.gpu is not None]
+    rests = [rank for rank, gpu in read if gpu_load.load(gpu) == "rests"]
+    busy = [rank for rank, gpu in read if (gpu.utilisation or 0.0) >= BUSY_GPU]
+    if not rests or len(rests) > len(busy) or len(rests) + len(busy) < len(read):
+        return []
+    return [f"the GPU of {names(rests)} is at rest (0 %), those of all others are busy"]
 
 
 def words_of(count: int, noun: str) -> str:

@@ -9,10 +9,13 @@ from workbench.facts import flags
 from workbench.hang.judge.rank_group import RankGroup
 from workbench.hang.judge.steps import OTHERS, Step
 
-
 # Functions that read a checkpoint.
 _READING = (
     "get_tensor", "safetensors_weights_iterator", "load_file", "pt_weights_iterator", "safe_open",
+)  # fmt: skip
+# Steps that follow from where a rank waits: they come before those of its phase.
+BY_PLACE = (
+    "symm_mem_off", "hicache_prefetch_off", "hicache_off", "grammar_backend",
 )  # fmt: skip
 _UNCHANGED = "everything else as it was, and a new log file"
 _LONG = "One pass proves nothing where the hang comes and goes: flip back, and count at least ten passes."
@@ -58,6 +61,11 @@ STEPS: Mapping[str, Step] = {
     "symm_mem_off": Step(
         without="--enable-symm-mem",
         sets=("enable-symm-mem", "true"),
+        where=(
+            "ncclCommWindowRegister", "ncclMemAlloc", "symm_mem", "SymmetricMemory", "pynccl_allocator",
+            "nccl_symm",
+        ),
+        proved=True,
         right="the server starts: the ranks allocate symmetric memory out of step",
         wrong="it hangs in the same place",
     ),
@@ -66,13 +74,15 @@ STEPS: Mapping[str, Step] = {
         sets=("hicache-storage-backend", "*"),
         where=("HiRadixCache", "hiradix_cache", "HiCache", "hicache", "prefetch"),
         right="requests are answered: prefetching from HiCache's storage is involved. " + _LONG,
-        wrong="it hangs at the same place: the storage is not involved; then without --enable-hierarchical-cache",
+        wrong="it hangs at the same place: the storage is not involved; then without "
+        "--enable-hierarchical-cache",
         cost="one start; prefixes are read from host memory only",
     ),
     "hicache_off": Step(
         without="--enable-hierarchical-cache",
         sets=("enable-hierarchical-cache", "true"),
         where=("HiRadixCache", "hiradix_cache", "HiCache", "hicache", "prefetch"),
+        proved=True,
         right="requests are answered: HiCache is involved. " + _LONG,
         wrong="it hangs at the same place: HiCache is not involved",
         cost="one start; prefixes are kept in GPU memory only",
@@ -104,8 +114,8 @@ STEPS: Mapping[str, Step] = {
         act="change nothing; look at the process that should join the group (the trainer): its log, and the "
         "address, port and world size that it was given",
         right="it is not there, or joins another address or with another world size: correct that",
-        wrong="it waits in the same rendezvous with the same address, port and world size: look at the network "
-        "between the two",
+        wrong="it waits in the same rendezvous with the same address, port and world size: look at the "
+        "network between the two",
         cost="minutes",
     ),
     "overlap_off": Step(
@@ -337,7 +347,7 @@ def _change(step: Step, group: RankGroup, words: Mapping[str, str]) -> str:
     wanted = has not in (flags.UNSET, "false") if value == "*" else has == value
     set_already = bool(flag) and wanted
     if step.without:
-        return f"without {step.without}" if set_already else ""
+        return f"without {step.without}" if set_already or step.proved else ""
     if set_already:
         return ""
     if step.spellings:

@@ -8,8 +8,8 @@ from workbench.hang.records import Gpu
 
 Load = Literal["computes", "spins", "rests"]
 
-# A kernel that waits for another GPU keeps the utilisation at 100 %. Measured on H200 of 700 W: resting 118 W,
-# spinning 122 to 150 W (0.21 of the limit), a bf16 matrix product 640 W (0.91).
+# A kernel that waits for another GPU keeps the utilisation at 100 %. Measured on H200 of 700 W: resting
+# 118 W, spinning 122 to 150 W (0.21 of the limit); public reports of work on such cards: 500 to 690 W.
 _BUSY = 90.0
 _RESTS = 20.0
 _COMPUTES_FROM = 0.45

@@ -143,3 +143,36 @@ def behind(records: Mapping[str, object], pids: Mapping[int, int], size: int) ->
             most = max(counts.values())
             found |= {rank for rank, count in counts.items() if count < most}
     return tuple(sorted(found))
+
+
+def behind_by_flight(records: Mapping[str, object]) -> tuple[int, ...]:
+    """Return the ranks that by torch's flight recorder came to fewer collectives of a group than the others.
+
+    Only where a rank that came further still waits: what all have completed says nothing.
+    """
+    recordings = records.get("flight")
+    reached: dict[str, dict[int, tuple[int, bool]]] = {}
+    for one in recordings if isinstance(recordings, list) else ():
+        rank = one.get("rank") if isinstance(one, dict) else None
+        if isinstance(rank, int):
+            for group, last in _last_collectives(one).items():
+                reached.setdefault(group, {})[rank] = last
+    found: set[int] = set()
+    for ranks in reached.values():
+        most = max(number for number, _ in ranks.values())
+        waits = any(number == most and not done for number, done in ranks.values())
+        if len(ranks) > 1 and waits:
+            found |= {rank for rank, (number, _) in ranks.items() if number < most}
+    return tuple(sorted(found))
+
+
+def _last_collectives(recording: Mapping[str, object]) -> dict[str, tuple[int, bool]]:
+    """Return by group the highest number of a rank's collectives, and whether it completed."""
+    entries = recording.get("entries")
+    last: dict[str, tuple[int, bool]] = {}
+    for entry in entries if isinstance(entries, list) else ():
+        number, group = entry.get("sequence"), str(entry.get("group"))
+        of_pairs = re.search(r"send|recv|coalesced", str(entry.get("operation")))
+        if isinstance(number, int) and not of_pairs and number >= last.get(group, (-1, False))[0]:
+            last[group] = (number, entry.get("state") == "completed")
+    return last

@@ -85,6 +85,8 @@ def rank_groups(scene: Scene) -> list[RankGroup]:
         cores=_cores(scene),
         mute=group_facts.whole(arguments, "nnodes") == 1 and group_facts.mute(scene),
         behind=group_facts.behind(scene.records, _by_pid(seen), expected),
+        behind_by_flight=group_facts.behind_by_flight(scene.records),
+        held_up=_held_up(scene),
     )
     per = max(expected // replicas, 1) if replicas > 1 else max(expected, 1)
     return [
@@ -230,7 +232,7 @@ def _group(
         # Only dumps: there is no list of the processes, and a missing dump says nothing.
         elsewhere |= absent if seen else set()
         absent = set()
-    if not seen or len(absent) <= unnamed:
+    if not seen or len(absent) <= unnamed + _still_starting(scene):
         absent = set()  # there are no ranks, or a process without a title may be the one
     return dataclasses.replace(
         base,
@@ -258,6 +260,26 @@ def _own_batches(base: RankGroup, numbers: range) -> phases.Story:
     return dataclasses.replace(base.story, batches=mine)
 
 
+def _held_up(scene: Scene) -> tuple[str, ...]:
+    """Return the roles of processes next to the ranks that use CPU time at one place of their own work."""
+    found = []
+    for many in _snapshots(scene).values():
+        for process in many[-1].processes if len(many) > 1 else ():
+            before = next((p for p in many[-2].processes if p.pid == process.pid), None)
+            if (
+                process.role not in ("parent", "detokenizer", "tokenizer", "controller")
+                or not before
+            ):
+                continue
+            seconds = max(many[-1].at - many[-2].at, APART)
+            busy = (_rate(before.cpu_seconds, process.cpu_seconds, seconds) or 0.0) > 5 * BUSY_CPU
+            (now, wait), (then, _) = _stack(many[-1], process.pid), _stack(many[-2], process.pid)
+            same = bool(now) and waits.standing(now) == waits.standing(then)
+            if same and busy and wait == "RUNNING":
+                found.append(process.role)
+    return tuple(sorted(set(found)))
+
+
 def _over(scene: Scene, base: RankGroup, ranks: Sequence[GroupRank]) -> bool:
     """Whether the server is gone, and what is known of its ranks was written before its end."""
     if any(_looked_at(p) for s in scene.snapshots for p in s.processes):
@@ -280,6 +302,16 @@ def _unnamed(scene: Scene) -> int:
         process.role == "scheduler" and process.rank is None
         for snapshot in last
         for process in snapshot.processes
+    )
+
+
+def _still_starting(scene: Scene) -> int:
+    """Return how many children have not said yet who they will be: one may be a rank that imports."""
+    last = [many[-1] for many in _snapshots(scene).values()]
+    return sum(
+        p.role == "other" and p.state not in ("Z", "X", None) and "spawn_main" in p.title
+        for snapshot in last
+        for p in snapshot.processes
     )
 
 

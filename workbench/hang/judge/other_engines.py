@@ -1,7 +1,7 @@
 """What differs where the engine is not SGLang: what is not judged, and what only vLLM's evidence shows.
 
-The rules are shared: they compare places and progress. A healthy vLLM, though, looks in its workers as one does
-with a stuck engine core, so that neither `idle` nor `serving` is said of another engine.
+The rules are shared: they compare places and progress. The workers of a healthy vLLM, though, look like those
+of one with a stuck engine core, so that neither `idle` nor `serving` is said of another engine.
 """
 
 from __future__ import annotations

@@ -166,6 +166,10 @@ class RankGroup:
         The release of SGLang, "" where it is another engine or not known; the engine, and its release.
     cores
         vLLM's engine cores that have workers: they give the workers their work.
+    behind, behind_by_flight
+        Numbers of ranks that launched fewer collectives, by NCCL's counts and by torch's flight recorder.
+    held_up
+        Roles of processes next to the ranks that are at one place of their own work in both snapshots.
     mute
         Whether one of main process and detokenizer was seen, and not the other.
     snapshots
@@ -193,6 +197,8 @@ class RankGroup:
     exits: Mapping[int, int] = dataclasses.field(default_factory=dict)
     lock_holders: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     behind: tuple[int, ...] = ()
+    behind_by_flight: tuple[int, ...] = ()
+    held_up: tuple[str, ...] = ()
     helpers: tuple[Helper, ...] = ()
     cores: tuple[Core, ...] = ()
     mute: bool = False

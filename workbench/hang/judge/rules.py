@@ -26,12 +26,15 @@ ASKED_EXITS = frozenset({0, -15, -3, 143, 131})
 # which a GPU of the size of an A100 or more spins (measured on H200: idle 118 W, spinning 122 to 150 W).
 _RESTS = 0.1
 _UNUSED_GPU = 20.0
-# CPU seconds a second of a rank whose event loop turns (measured 0.5 to 0.9; threads next to a loop that waits
-# use up to 0.11).
+# CPU seconds a second of a rank whose event loop turns (measured 0.5 to 0.9; threads next to a loop that
+# waits use up to 0.11).
 _TURNS = 0.3
-# Collectives of the event loop itself, in which a healthy server of several ranks is for most of an idle turn.
+# Collectives of the event loop itself: a healthy server of several ranks is there for most of an idle turn.
 _LOOP_SYNC = ("prepare_mlp_sync_batch",)
-_OUTSIDE = ("init_weights_update_group", "init_custom_process_group", "init_weights_send_group")
+_OUTSIDE = (
+    "init_weights_update_group", "init_custom_process_group", "init_weights_send_group",
+    "update_weights_from_distributed",
+)  # fmt: skip
 _REGISTRATION = ("register_graph_buffers", "_register_graph_inputs", "register_graph_inputs")
 _AUTOTUNE = ("autotune", "tactic", "_profile_single_kernel", "choose_one", "AutoTuner")
 
@@ -46,7 +49,8 @@ def apart(group: RankGroup) -> tuple[GroupRank, ...]:
     if stopped:
         return stopped if len(stopped) < len(ranks) else ()
     if len({(rank.wait, rank.place) for rank in ranks}) == 1:
-        return ()
+        # Where all stacks are alike, NCCL's own counts decide.
+        return tuple(r for r in ranks if r.number in group.behind) if _minority(group) else ()
     receiving = group.of("IDLE")
     if receiving and len(receiving) < len(ranks) and all(rank.in_loop for rank in ranks):
         return _behind_the_receive(ranks, receiving)
@@ -152,12 +156,15 @@ def _has(group: RankGroup, words: tuple[str, ...]) -> bool:
 
 def _working(group: RankGroup) -> tuple[GroupRank, ...]:
     """Return the ranks that get on, other than in circles in an event loop."""
-    return tuple(r for r in group.alive if r.moving and r.wait != "IDLE" and not _turns(r))
+    return tuple(
+        r for r in group.alive if r.moving and not waits.in_receive(r.frames) and not _turns(r)
+    )
 
 
 def _turns(rank: GroupRank) -> bool:
-    """Whether a rank is in its event loop, outside of a batch, and the loop got on."""
-    return rank.turns and not waits.in_batch(rank.frames)
+    """Whether a rank's event loop got on outside of a batch, and one snapshot has it in the receive."""
+    receives = waits.in_receive(rank.frames) or waits.in_receive(rank.before)
+    return rank.turns and receives and not waits.in_batch(rank.frames)
 
 
 def _dead_server(group: RankGroup) -> bool:
@@ -185,6 +192,23 @@ def _hard_end(group: RankGroup) -> bool:
     """Whether something else than a watchdog ended the server, by its log."""
     codes = ("exception", "out_of_memory", "fatal", "cuda_error", "rank_died", "heartbeat")
     return any(group.story.errors_of(code) for code in codes)
+
+
+def _says(group: RankGroup, code: str) -> bool:
+    """Whether the log has an error of this kind."""
+    return bool(group.story.errors_of(code))
+
+
+def _timed_out(group: RankGroup) -> bool:
+    """Whether torch's watchdog gave up a collective, and no rank is alive."""
+    return not group.alive and _says(group, "collective_timeout")
+
+
+def _health_failed(group: RankGroup) -> bool:
+    """Whether the server's health check failed, and no batch ended after it."""
+    failed = group.story.errors_of("health_failed")
+    last = max((one.line.number for one in failed), default=0)
+    return bool(failed) and not any(one.line.number > last for one in group.story.batches)
 
 
 def _past_start(phase: Phase) -> bool:
@@ -264,7 +288,7 @@ def _idle(group: RankGroup, phase: Phase) -> bool:
     """All ranks in the receive of their event loops, and something says that each loop turns."""
     if not (group.complete and group.twice and group.alive):
         return False
-    if not all(rank.wait == "IDLE" or _turns(rank) for rank in group.alive):
+    if not all(waits.in_receive(rank.frames) or _turns(rank) for rank in group.alive):
         return False
     sleeping = _has(group, ("maybe_sleep",))
     return sleeping or all(rank.turns or (rank.cpu or 0.0) >= _TURNS for rank in group.alive)
@@ -309,11 +333,14 @@ RULES: tuple[Rule, ...] = (
          "the log ends with a requested shutdown (SIGTERM, SIGINT), and the processes are gone",
          "it was ended from outside; the log alone does not show whether it hung before",
          ("soft_watchdog",), unknown="what the ranks did before they were ended: there are no stacks"),
-    Rule("sequence_numbers", "hung", lambda k, p: not k.alive and bool(votes.behind_by_sequence(k.story)),
+    Rule("sequence_numbers", "hung", lambda k, p: not k.alive and bool(votes.behind(k)),
          "collectives timed out, and by NCCL's sequence numbers a rank had launched fewer than the others",
          "the others waited for that rank: it is behind, which does not say that it is at fault",
          ("dist_debug",), accuses=True,
          unknown="what held that rank up: there are no stacks from before the timeout"),
+    Rule("collective_timeout", "hung", lambda k, p: _timed_out(k) and not _hard_end(k),
+         "collectives timed out", "ranks waited in a collective until torch's watchdog gave up",
+         ("dist_debug",), unknown="which rank was behind: the sequence numbers do not show it"),
     Rule("watchdog", "hung", lambda k, p: bool(votes.given_up(k)) and not k.twice and not _hard_end(k),
          "the engine's watchdog gave up: no batch ended for its whole time",
          "the ranks are, or were, in a batch that does not end",
@@ -324,9 +351,10 @@ RULES: tuple[Rule, ...] = (
          "a rank's watchdog thread could not finish a CUDA or NCCL call, or could not get the GIL; this is "
          "the end of a hang, not its cause, and the first rank to print it is not necessarily the culprit",
          ("soft_watchdog",), unknown="which rank was behind: there are no stacks from before the abort"),
-    Rule("deepep_timeout", "crashed", lambda k, p: not k.alive and bool(k.story.errors_of("deepep_timeout")),
-         "DeepEP gave up waiting for another rank", "the rank that reports it waited for one that did not come "
-         "in time, for example because it still compiled a kernel", ("precompile", "why_dead", "soft_watchdog"),
+    Rule("deepep_timeout", "crashed", lambda k, p: not k.alive and _says(k, "deepep_timeout"),
+         "DeepEP gave up waiting for another rank",
+         "the rank that reports it waited for one that did not come in time, for example because it still "
+         "compiled a kernel", ("precompile", "why_dead", "soft_watchdog"),
          unknown="which rank was late: the one that reports the timeout is not the one at fault"),
     Rule("R0", "crashed", lambda k, p: _dead_server(k) or (k.over and bool(k.dead)),
          "all ranks have exited, and the log or an exit code says why",
@@ -366,6 +394,15 @@ RULES: tuple[Rule, ...] = (
          "a tracer (a profiler, a debugger) held a rank while it was read",
          "a rank that a tracer holds does not move, healthy or not", ("detach", "second_snapshot"),
          unknown="whether the rank moves by itself: take snapshots when no tracer holds it"),
+    Rule("health_check", "cannot_tell", lambda k, p: _health_failed(k) and (_serving(k, p) or _idle(k, p)),
+         "the ranks look healthy, and the server's own health check failed",
+         "requests do not get through: the tokenizer manager, the detokenizer or the way between them",
+         ("more_snapshots",),
+         unknown="which process does not answer: the stacks of the ranks do not show it"),
+    Rule("helper_stuck", "cannot_tell", lambda k, p: bool(k.held_up) and (_serving(k, p) or _idle(k, p)),
+         "the ranks look healthy, and a process of the server, not a rank, is at one place of its own work "
+         "in both snapshots", "requests do not get through while it is there", ("native", "more_snapshots"),
+         unknown="whether that process comes out of it: a later snapshot would show it"),
     Rule("R15", "serving", _serving, "all ranks are in their event loops and work at batches",
          "it serves", ("ask_health",)),
     Rule("R15", "idle", _idle, "all ranks are in their event loops and wait for requests",
@@ -396,7 +433,7 @@ RULES: tuple[Rule, ...] = (
          "a kernel takes its time, and the others wait for that rank: slow, not hung", ("wait",),
          unknown="whether the kernel ends: a later snapshot would show it"),
     Rule("outside_group", "hung", lambda k, p: _frozen(k) and _alike(k) and _has(k, _OUTSIDE),
-         "all ranks wait to join a process group with a process outside this server",
+         "all ranks wait in a process group with a process outside this server",
          "the other side, a trainer for example, has not come, or the address, port or world size differs",
          ("ask_trainer",), unknown="what the process outside does: it is not in the evidence"),
     Rule("loop_sync", "cannot_tell", lambda k, p: _frozen(k) and _in_loop_collective(k) and _alike(k)
@@ -407,13 +444,13 @@ RULES: tuple[Rule, ...] = (
     Rule("loop_collective", "hung", lambda k, p: _frozen(k) and _in_loop_collective(k) and _alike(k),
          "all ranks wait in one collective below their event loops, outside of a batch",
          "the collective does not end: a rank of its group that is not here, or what it runs on",
-         ("hicache_prefetch_off", "hicache_off", "dp_attention_off", "native", "soft_watchdog"),
+         ("dp_attention_off", "native", "soft_watchdog"),
          unknown="why it does not end: all ranks are at one place"),
     Rule("loop_held", "hung", lambda k, p: _frozen(k) and all(r.in_loop for r in k.alive)
          and _some(k, "IDLE") and not _all(k, "IDLE"),
          "ranks wait in the receive of the event loop for one that has not come back to it",
          "that rank is held up by its own work in the loop",
-         ("grammar_backend", "hicache_prefetch_off", "hicache_off", "file_system", "overlap_off", "native"), accuses=True),
+         ("file_system", "overlap_off", "native"), accuses=True),
     Rule("loop_polls", "cannot_tell", lambda k, p: _polls(k),
          "a rank uses CPU time at one place of its event loop in both snapshots",
          "it may poll a device that does not answer, or compute for long: CPU time is no progress",

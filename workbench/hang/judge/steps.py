@@ -24,6 +24,8 @@ class Step:
         The canonical flag and the value that show that the launch has it already; ``*``: any value.
     where
         Only where the frame of a living rank has one of these words in its function or file.
+    proved
+        Whether such a frame shows that the launch has the flag to leave out.
     engine
         The engine that it is for, "" for any. A flag without an engine is SGLang's.
     """
@@ -37,6 +39,7 @@ class Step:
     sets: tuple[str, str] = ("", "")
     cost: str = "one start of the server"
     where: tuple[str, ...] = ()
+    proved: bool = False
     engine: str = ""
 
     def fits(self, engine: str) -> bool:

@@ -15,17 +15,20 @@ _RANK = re.compile(r"\bRank (\d{1,5})\]")
 def behind_by_sequence(story: Story) -> tuple[int, ...]:
     """Return the ranks whose collectives of one group and operation are behind those of the others.
 
-    torch numbers the collectives of a process group on each rank: of ranks whose watchdogs gave up at the same
-    time, one at a lower number has launched fewer. Equal numbers say nothing: the rank that all wait for may
-    have launched none and be silent.
+    torch numbers the collectives of a process group on each rank: of ranks whose watchdogs gave up at the
+    same time, one at a lower number has launched fewer. Equal numbers say nothing: the rank that all wait for
+    may have launched none and be silent.
     """
     behind: set[int] = set()
     for reached in _reached(story.errors).values():
         most = max(reached.values())
-        late = {rank for rank, number in reached.items() if number < most}
-        if late and len(late) < len(reached) - len(late) or len(reached) == 2:
-            behind |= late
+        behind |= {rank for rank, number in reached.items() if number < most}
     return tuple(sorted(behind))
+
+
+def behind(group: RankGroup) -> tuple[int, ...]:
+    """Return the ranks that by the log or by the flight recorder launched fewer collectives."""
+    return behind_by_sequence(group.story) or group.behind_by_flight
 
 
 def _reached(errors: Iterable[MarkedLine]) -> dict[tuple[str, str], dict[int, int]]:

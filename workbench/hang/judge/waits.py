@@ -273,16 +273,13 @@ def wait_class(frames: Sequence[Frame]) -> WaitClass:
     """Return the wait class of a stack, leaf first: the first frame from the leaf that fits decides.
 
     A broadcast in the receive of an event loop is ``IDLE``: otherwise every healthy server of several ranks
-    would look hung. So is the loop's own code outside of a batch, as long as it waits for nothing.
-    ``RUNNING`` where nothing fits.
+    would look hung. ``RUNNING`` where nothing fits.
     """
     if not frames:
         return "UNKNOWN"
     if in_receive(frames):
         return "IDLE"
-    found = _leaf_class(frames)
-    turning = in_event_loop(frames) and not in_batch(frames)
-    return "IDLE" if turning and found == "RUNNING" else found
+    return _leaf_class(frames)
 
 
 def _leaf_class(frames: Sequence[Frame]) -> WaitClass:

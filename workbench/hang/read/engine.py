@@ -32,6 +32,14 @@ def engine_of(hosts: Iterable[Host]) -> str:
     return found or engines.engine_of_files(_files(hosts)) or engines.chosen(titles)
 
 
+def version_of(hosts: Iterable[Host], engine: str) -> str:
+    """Return the engine's version: as collected, or first as the log of vLLM names it."""
+    hosts = list(hosts)
+    own = next((host.version for host in hosts if host.version), "")
+    logs = (log.version for host in hosts for log in host.logs if log.version)
+    return next(logs, own) if engine == "vllm" else own
+
+
 def _titles(host: Host) -> Iterator[str]:
     for moment in host.moments:
         yield from (process.title for process in (moment.listed.processes if moment.listed else ()))

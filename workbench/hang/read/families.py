@@ -1,4 +1,4 @@
-"""Who descends from whom: a rank's forked children are its helpers, and the compilers below it are its own."""
+"""Who descends from whom: a rank's forked children are its helpers, compilers below it its own."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from workbench.evidence.pseudonyms import TOKEN
 from workbench.facts.flags import canonical
 from workbench.facts.startup import rank_of_prefix, world_rank
 from workbench.facts.startup_markers import read_marker
-from workbench.hang.read.engine import engine_of, launched_ranks, with_engine_roles
+from workbench.hang.read.engine import engine_of, launched_ranks, version_of, with_engine_roles
 from workbench.hang.read.families import with_families
 from workbench.hang.read.host import Host, Moment, command_arguments, log_moments
 from workbench.hang.read.launch_sizes import launch_sizes
@@ -47,7 +47,7 @@ class Joined:
         self._one_launch()
         self.engine = engine_of(hosts)
         self.arguments = self._arguments()
-        self.version = self._version()
+        self.version = version_of(hosts, self.engine)
         self.sizes = (self._size("tp-size"), self._size("pp-size"))
         attention = self._given("enable-dp-attention") == "True" or self._size("attn-dp-size") > 1
         self.replicas = 1 if attention else self._size("dp-size")
@@ -176,12 +176,6 @@ class Joined:
                     if process.role == "parent" and process.arguments:
                         return command_arguments(list(process.arguments), host.version)
         return {}
-
-    def _version(self) -> str:
-        """Return the engine's version: as collected, or as the log of another engine names it."""
-        own = next((host.version for host in self.hosts if host.version), "")
-        logs = (log.version for host in self.hosts for log in host.logs if log.version)
-        return next(logs, own) if self.engine == "vllm" else own
 
     def _given(self, name: str) -> str:
         for key, value in self.arguments.items():

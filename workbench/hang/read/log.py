@@ -17,8 +17,8 @@ from workbench.facts.engine_phases import marker_reader
 from workbench.facts.startup_markers import Event
 from workbench.hang.read.arguments import ARGUMENTS, read_arguments
 from workbench.hang.read.prefixes import without_prefix
-from workbench.hang.read.vllm_lines import has_vllm_lines, read_vllm_line, sizes_of, version_of
 from workbench.hang.read.pyspy import TextDump, read_faulthandler, read_text, read_watchdog
+from workbench.hang.read.vllm_lines import has_vllm_lines, read_vllm_line, sizes_of, version_of
 from workbench.hang.records import Log, LogLine
 
 # Of a long log its launch's beginning, its end, and what its middle has of errors and dumps.

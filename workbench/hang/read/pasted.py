@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import calendar
 import dataclasses
+import itertools
 import re
 import textwrap
 import time
@@ -128,7 +129,7 @@ def _timed(passes: list[Pass], log: str) -> Pasted:
     """Return the passes with their times; where one has none they are one moment, and that is said."""
     times = [one.at for one in passes]
     known = all(at is not None for at in times)
-    rising = known and all(b > a for a, b in zip(times, times[1:], strict=False))  # type: ignore[operator]
+    rising = known and all(b > a for a, b in itertools.pairwise(times))  # type: ignore[operator]
     if len(passes) < 2 or rising:
         return Pasted(tuple(passes), log)
     for one in passes:

@@ -22,21 +22,23 @@ _PYSTACK_FRAME = re.compile(
 )
 _LIBRARY = re.compile(r"^(?P<name>.*?) \((?P<library>/[^()\n]{0,1000})\)$")
 _GDB_THREAD = re.compile(
-    r"^\s*Thread \d{1,6} \(Thread 0x[0-9a-f]{1,16} \(LWP (?P<id>\d{1,10})\)(?: \"(?P<name>[^\"\n]{0,64})\")?\):"
+    r"^\s*Thread \d{1,6} \(Thread 0x[0-9a-f]{1,16} \(LWP (?P<id>\d{1,10})\)"
+    r"(?: \"(?P<name>[^\"\n]{0,64})\")?\):"
 )
 _GDB_TRACE = re.compile(r"^\s*Traceback \(most recent call first\):\s*$")
 _GDB_FRAME = re.compile(
-    r'^\s*(?:#\d{1,5} )?(?:Frame 0x[0-9a-f]+, for file |File ")(?P<file>[^",\n]{1,2000})"?, line (?P<line>\d{1,9}), '
-    r"in (?P<function>[^\s(]{1,400})"
+    r'^\s*(?:#\d{1,5} )?(?:Frame 0x[0-9a-f]+, for file |File ")(?P<file>[^",\n]{1,2000})"?'
+    r", line (?P<line>\d{1,9}), in (?P<function>[^\s(]{1,400})"
 )
 _GDB_BUILT_IN = re.compile(r"^\s*<built-in method (?P<function>\S{1,200}) of ")
 _GDB_NATIVE = re.compile(
-    r"^\s*#\d{1,5} +(?:0x[0-9a-f]{1,16} in )?(?P<function>[^\s(][^(\n]{0,2000}?) \(.*?(?: from (?P<library>\S{1,1000}))?\s*$"
+    r"^\s*#\d{1,5} +(?:0x[0-9a-f]{1,16} in )?(?P<function>[^\s(][^(\n]{0,2000}?)"
+    r" \(.*?(?: from (?P<library>\S{1,1000}))?\s*$"
 )
 _GDB_PROCESS = re.compile(
-    r"^\[Inferior \d+ \(process (?P<pid>\d{1,10})\) detached\]|^Attaching to (?:program: .*, )?process (?P<other>\d{1,10})"
+    r"^\[Inferior \d+ \(process (?P<pid>\d{1,10})\) detached\]"
+    r"|^Attaching to (?:program: .*, )?process (?P<other>\d{1,10})"
 )
-_GDB_SIGN = re.compile(r"^\s*\(gdb\) |^\[New LWP \d+\]|^\[Inferior \d+ \(process")
 
 
 def has_pystack(text: str) -> bool:
@@ -53,7 +55,7 @@ def has_gdb(text: str) -> bool:
 
 
 def read_pystack(lines: Sequence[str]) -> list[TextDump]:
-    """Read what ``pystack remote PID`` printed: threads root first; a process ends where a thread comes again.
+    """Read what ``pystack remote PID`` printed; a process ends where a thread comes again.
 
     The pid is the main thread's, which pystack prints last.
     """

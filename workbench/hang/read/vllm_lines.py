@@ -1,4 +1,4 @@
-"""A line of vLLM's log: whose it is, its clock, its message; and what a log says of the engine and its size."""
+"""A line of vLLM's log: whose it is, its clock, its message; and the version and sizes that a log names."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from workbench.errors import clean
 from workbench.facts.engines import VLLM_PREFIX
 
-# `(Worker_TP0 pid=77400) INFO 10-22 09:42:10 [backends.py:548] …`; 0.8 wrote `INFO 10-22 09:42:10 [x.py:1]`
-# without a name from the main process, older releases `x.py:1]`. Two names where Ray's worker is below a core.
+# `(Worker_TP0 pid=77400) INFO 10-22 09:42:10 [backends.py:548] …`; up to 0.8 the main process wrote no name,
+# older releases `x.py:1]`. Two names where Ray's worker is below a core.
 _NAMES = re.compile(rf"\s*((?:{VLLM_PREFIX} ?){{1,3}})")
 _STAMP = re.compile(
     r"\s*(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) (?P<month>\d\d)-(?P<day>\d\d) "

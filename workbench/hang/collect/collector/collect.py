@@ -29,7 +29,6 @@ from workbench.hang.collect.collector import (
 )
 
 
-
 @dataclasses.dataclass
 class Plan:
     """What to collect, and how.
