@@ -33,7 +33,7 @@ LOWEST_REPLAY := test_packaging.py speculation/model/test_draft.py speculation/m
 LOWEST_SAMPLE := tests/core tests/views tests/cli tests/keys tests/weights tests/checkpoint/test_open.py \
   tests/display/test_html.py tests/export/test_export.py tests/test_packaging.py tests/weights/test_records.py
 # The steps of `make extra`, in their order: samples of the long checks.
-EXTRA ?= lint lowest-sample
+EXTRA ?= lint lowest-sample facts-sample
 
 help:  ## This list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 10
@@ -88,10 +88,11 @@ chromium:
 lab: $(READY)  ## Open the notebooks in JupyterLab
 	$(RUN)/jupyter lab notebooks
 
-lint: $(READY)  ## Check style, types and words
+lint: $(READY)  ## Check style, types, imports and words
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
 	$(RUN)/mypy
+	$(RUN)/lint-imports
 	$(RUN)/python -m tests.words
 
 collector: $(READY)  ## Pack the collector for nodes without the workbench: dist/workbench-collect.pyz
@@ -111,7 +112,13 @@ mutants: $(READY)  ## Flip conditions that judge, and print those that no test n
 mutants-sample:
 	@$(MAKE) --no-print-directory mutants SAMPLE=40
 
-clean:  ## Remove what the commands above made
-	rm -rf $(VENV) $(LOWEST) reports .pytest_cache .mypy_cache .ruff_cache
+facts-check: $(READY)  ## Fetch every release's wheel, and compare the facts with it and with the one before
+	$(RUN)/python -m tests.facts.check
 
-.PHONY: help setup demo test extra lowest lowest-sample mutants mutants-sample engines chromium lab lint collector bench tables clean
+facts-sample: $(READY)
+	@$(RUN)/python -m tests.facts.check --sample 2 --seed $(SEED)
+
+clean:  ## Remove what the commands above made
+	rm -rf $(VENV) $(LOWEST) reports .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+
+.PHONY: help setup demo test extra lowest lowest-sample mutants mutants-sample facts-check facts-sample engines chromium lab lint collector bench tables clean

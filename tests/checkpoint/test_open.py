@@ -25,6 +25,7 @@ from safetensors.torch import load_file, save_file
 
 from workbench.checkpoint.open import Checkpoint, given, open_checkpoint
 from workbench.errors import CheckpointError
+from workbench.facts.flat_config import flattened
 
 CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4}
 
@@ -196,7 +197,7 @@ def test_the_shipped_drafts(root: Path) -> None:
     speculators = open_checkpoint(root / "data" / "drafts" / "speculators")
     assert len(speculators) == 16
     assert speculators.config.layout == "speculators"
-    flat = speculators.config.flattened()
+    flat = flattened(speculators.config)
     assert flat["architectures"] == ["LlamaForCausalLMEagle3"]
     assert flat["hidden_size"] == speculators["norm.weight"].shape[0]
     specforge = open_checkpoint(root / "data" / "drafts" / "specforge")

@@ -452,8 +452,8 @@ def test_heads_are_shared_out(queries: int, keys: int, odd: bool) -> None:
     ("argument", "code"),
     [
         ("--speculative-al=EAGLE", "launched-as-eagle"),
-        ("--speculative-a=EAGLE", "launched-without-speculation"),
-        ("--speculative-algorithms=EAGLE", "launched-without-speculation"),
+        ("--speculative-a=EAGLE", None),
+        ("--speculative-algorithms=EAGLE", None),
         ("--speculative-algorithm=nextn", "launched-as-eagle"),
         ("--speculative-algorithm=eagle3", None),
         ("--speculative-algorithm=NGRAM", None),

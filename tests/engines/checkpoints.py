@@ -21,7 +21,6 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
-
 from workbench.checkpoint.flatten import flatten
 
 from . import environments

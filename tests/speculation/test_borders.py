@@ -369,6 +369,11 @@ def test_a_loss_that_is_small_or_may_be_chance_is_none() -> None:
         assert state(scene(reference=reference)) == wanted
 
 
+def test_without_an_expectation_nothing_is_known_to_be_lost() -> None:
+    assert lost(Reference(flat(BROKEN), EXPECTED)) is True
+    assert lost(Reference(flat(BROKEN), None)) is False
+
+
 def test_few_requests_say_nothing() -> None:
     for requests, wanted in ((8, "healthy"), (7, "cannot_tell")):
         reference = Reference(flat(HEALTHY, requests), EXPECTED)
@@ -584,6 +589,29 @@ def test_long_files_of_metrics_are_read(tmp_path: Path) -> None:
     assert Expected.of_training(tmp_path / "m.jsonl", 1).per_position == (0.6,)
 
 
+@pytest.mark.parametrize(("beyond", "read"), [(0, True), (1, False)])
+def test_a_file_of_metrics_has_at_most_64_mebibytes(
+    tmp_path: Path, beyond: int, read: bool
+) -> None:
+    text = json.dumps({"full_acc_0": 0.6})
+    file = tmp_path / "m.json"
+    file.write_text(" " * ((1 << 26) + beyond - len(text)) + text)
+    if read:
+        assert Expected.of_training(file, 1).per_position == (0.6,)
+    else:
+        with pytest.raises(WorkbenchError, match="cannot read"):
+            Expected.of_training(file, 1)
+
+
+def test_without_an_expectation_the_best_change_is_named() -> None:
+    nothing = Reference(flat(BROKEN), None)
+    assert "The best change is" not in judge(scene(reference=nothing)).sentence
+    one = dataclasses.replace(tried(1.0, "layer"), reference=nothing)
+    found = judge(scene(one, reference=nothing))
+    assert (found.state, found.nearest) == ("no_expectation", "layer")
+    assert "The best change is" in found.sentence
+
+
 def test_where_nothing_was_lost_nothing_is_restored() -> None:
     lift = tried(1.0, "layer", served=HEALTHY).lift
     assert (lift.restored, lift.restored_interval) == (None, None)
@@ -608,6 +636,10 @@ def test_an_expectation_fits_a_tree_or_is_left_out() -> None:
     for steps, topk in ((2, 4), (4, 4), (3, 2), (3, 1)):
         assert fitting(wide, steps, topk)[0] is None
     assert fitting(Expected(4.0), 3, 1)[0] is not None
+    assert fitting(Expected(4.0 + 0.9e-6), 3, 1)[0] is not None
+    assert fitting(Expected(3 + 1 + 1e-6), 3, 1)[0] is not None
+    with pytest.raises(WorkbenchError, match="cannot be expected"):
+        fitting(Expected(4.0 + 1.2e-6), 3, 1)
     with pytest.raises(WorkbenchError, match="cannot be expected"):
         fitting(Expected(4.001), 3, 1)
 

@@ -486,6 +486,8 @@ SCANS: dict[str, tuple[Callable[[], WeightScan], bool | None, dict[str, str]]] =
     "no matrix at all": (lambda: scan(pair("norm.weight", (64,))), None, {}),
     "interrupted": (
         lambda: scan(GOOD, interrupted=True), None, {"interrupted": "warning certain"}),
+    "one that could not be read": (
+        lambda: scan(GOOD, unseen=1), None, {"not_seen": "warning unknown"}),
     "rows of zeros": (
         lambda: scan(GOOD, pair("layers.1.q_proj.weight", (64, 64), empty_rows=0.125)),
         None, {"empty": "warning possible"}),
@@ -558,6 +560,12 @@ def test_the_module_that_is_whole_at_init_is_named() -> None:
     assert every.title.startswith("All 2 matrices")
 
 
+def test_a_sentence_counts_its_matrices() -> None:
+    assert scan(GOOD).summary == "The one matrix looks trained."
+    assert scan(GOOD, MORE).summary == "All 2 matrices look trained."
+    assert scan(GOOD, kind="server").summary == "The one matrix that was asked for looks trained."
+
+
 # -- two sets of weights ------------------------------------------------------------------------
 
 
@@ -571,6 +579,16 @@ def compared(*rows: Change, own: bool = False) -> tuple[bool | None, dict[str, s
     return verdict.ok, {
         f.code.removeprefix("weights."): f"{f.severity} {f.confidence}" for f in findings
     }
+
+
+def test_what_changed_slightly_is_held_against_the_usual_change() -> None:
+    rows = [change("changed", by, name=f"{by}.weight") for by in (0.0005, 0.4, 0.5)]
+    _, (found,) = conclude(Changes(rows), (), False)
+    assert "the median is 0.4" in found.title
+    _, (other, *_) = conclude(Changes([*rows, change("changed")]), (), True)
+    assert "by 0.5 of its norm" not in other.detail
+    _, (known, *_) = conclude(Changes(rows), (), True)
+    assert "by 0.5 of its norm" in known.detail
 
 
 NORM = {"name": "norm.weight", "shape": (64,), "shape_after": (64,)}

@@ -25,6 +25,7 @@ import numpy as np
 
 from workbench.checkpoint import quantized as q
 from workbench.checkpoint.number import E2M1, to_float32
+from workbench.checkpoint.packed import gptq_or_awq, pack_quantized, weight_arguments
 from workbench.errors import CheckpointError, shown
 
 if TYPE_CHECKING:
@@ -104,12 +105,8 @@ def plan(ckpt: Checkpoint, name: str, layout: str, members: Mapping[str, str]) -
     if layout in (q.FP8, q.FP8_BLOCK, q.INT8):
         return _scaled(parts)
     if layout == q.PACK:
-        from workbench.checkpoint.packed import pack_quantized
-
         return pack_quantized(parts)
     if layout in (q.GPTQ, q.AWQ):
-        from workbench.checkpoint.packed import gptq_or_awq
-
         return gptq_or_awq(parts, awq=layout == q.AWQ)
     raise parts.refused(f"the layout {shown(layout)} is not known here")
 
@@ -231,12 +228,3 @@ def _declared(parts: _Parts) -> list[tuple[int, int]]:
         for pair in found
         if isinstance(pair, list) and len(pair) == 2 and all(isinstance(x, int) for x in pair)
     ]
-
-
-def weight_arguments(settings: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return what a compressed-tensors config says of its groups' weights."""
-    groups = settings.get("config_groups")
-    if not isinstance(groups, dict):
-        return []
-    weights = [group.get("weights") for group in groups.values() if isinstance(group, dict)]
-    return [found for found in weights if isinstance(found, dict)]

@@ -28,9 +28,10 @@ from workbench.checkpoint.folder import (
     check_file,
     find_files,
 )
+from workbench.checkpoint.header_columns import Specs
 from workbench.checkpoint.index import check_index
 from workbench.checkpoint.records import TensorInfo, TensorTable
-from workbench.checkpoint.safetensors import Specs, join_headers, read_header
+from workbench.checkpoint.safetensors import join_headers, read_header
 from workbench.checkpoint.sources import LocalFile, Source, looks_like, unreadable
 from workbench.checkpoint.values import as_torch, check_numpy, read_flat, read_units
 from workbench.errors import LONGEST, CheckpointError, shorten, shown, without_secrets

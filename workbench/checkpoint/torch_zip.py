@@ -22,9 +22,9 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.checkpoint import pickles
+from workbench.checkpoint.header_columns import MAX_NAME
 from workbench.checkpoint.pickles import CONVERT
 from workbench.checkpoint.records import TensorInfo, TensorTable
-from workbench.checkpoint.safetensors import MAX_NAME
 from workbench.checkpoint.sources import Source, looks_like
 from workbench.checkpoint.values import DTYPE_OF_TORCH, units_kind
 from workbench.errors import CheckpointError, shorten, shown

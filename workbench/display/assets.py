@@ -110,11 +110,6 @@ def _styled(css: str) -> str:
     return f"STYLES.push({json.dumps(css)});\n" if css else ""
 
 
-def esm() -> str:
-    """Return all views as one ES module without imports: it must also load from a Blob, offline."""
-    return "".join(piece.text for piece in every_piece())
-
-
 def _scoped(name: str) -> str:
     """Return a file's script in a scope of its own, so that two may use the same private name."""
     text = _IMPORT.sub("", read(name))

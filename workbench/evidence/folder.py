@@ -16,13 +16,12 @@ import stat
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from workbench.core.outputs import writing
 from workbench.errors import WorkbenchError, shorten, shown
-from workbench.evidence.casefile import FORMAT, MANIFEST, CaseWriter
+from workbench.evidence.casefile import FORMAT, MANIFEST
 
 MOST_MEMBERS = 20_000
 MOST_BYTES = 16 << 30
@@ -288,17 +287,6 @@ def changed_members(folder: Folder, manifest: Manifest, prefix: str = "") -> lis
         if digest.hexdigest() != wanted:
             wrong.append(name)
     return wrong
-
-
-@contextmanager
-def writing_case(path: str | os.PathLike[str], host: str, **fields: Any) -> Iterator[CaseWriter]:
-    """Write a case, whole or not at all: ``with writing_case(path, host) as case: case.add(…)``."""
-    with writing(path, "case", mode=0o600) as out:
-        writer = CaseWriter(out, host, **fields)
-        try:
-            yield writer
-        finally:  # after an error, too, or the zip would be ended later, in a file that is closed
-            writer.close()
 
 
 def _manifest(data: dict[str, Any]) -> Manifest:

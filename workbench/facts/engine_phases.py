@@ -13,7 +13,7 @@ def order_of(engine: str, version: str) -> tuple[Step, ...]:
     """Return the steps of a start-up in their order; SGLang's newest where the engine has none of its own."""
     if engine == "vllm":
         return vllm_startup.ORDER
-    return startup.phase_order(version) or startup.phase_order("0.5.14") or ()
+    return startup.likely_order(version)
 
 
 def marker_reader(engine: str) -> Callable[[str], Event | None]:

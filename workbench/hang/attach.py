@@ -29,7 +29,7 @@ from workbench.hang.collect.gpu import read_gpus
 if TYPE_CHECKING:
     from distributed import Client
 
-    from workbench.hang.diagnosis import HangDiagnosis
+    from workbench.hang.judge.diagnosis import HangDiagnosis
 
 _MOST_PAUSES = 8  # processes whose pause is reported
 

@@ -26,21 +26,24 @@ from workbench.loaders.families import (
 )
 from workbench.loaders.profile import Model, NotCovered, Profile, Reaction, Refused, Route, indices
 from workbench.loaders.sglang_parts import (
-    MISMATCH,
     cut_to_share,
     flag,
+    last_alike,
     merge,
+    mismatch_place,
+    place_in,
     readable,
     verified_in,
     vocabulary,
+    worker_place,
 )
 
 if TYPE_CHECKING:
     from workbench.checkpoint.config import Config
 
-V2 = "sglang/srt/models/deepseek_v2.py"
-COMMON = "sglang/srt/models/deepseek_common/deepseek_weight_loader.py"
-KIMI = "sglang/srt/models/kimi_k25.py"
+V2 = "models/deepseek_v2.py"
+COMMON = "deepseek_common/deepseek_weight_loader.py"
+KIMI = "models/kimi_k25.py"
 
 # Numbers past the last layer that are routed on their own: the NextN layers stand there.
 _PAST = 8
@@ -68,12 +71,23 @@ class Rules:
 
     first: str
     last: str
-    place: str
+    file: str
     joint: bool = True
     plain: Reaction = "warning"
     expert: Reaction = "raises"
     skips_layers: bool = True
     whole_experts: bool = False
+    seen: str = ""
+
+    @property
+    def version(self) -> str:
+        """The release whose lines are cited."""
+        return self.seen or self.last
+
+    @property
+    def place(self) -> str:
+        """Where the loader stands."""
+        return place_in(self.file, self.version, "load_weights")
 
     @property
     def reads_number(self) -> bool:
@@ -85,17 +99,17 @@ RULES: tuple[Rules, ...] = (
     Rules(
         "0.4.4",
         "0.4.5.post3",
-        f"{V2}:1091 (0.4.4)",
+        V2,
         joint=False,
         plain="raises",
         skips_layers=False,
     ),
-    Rules("0.4.6", "0.4.7.post1", f"{V2}:1615 (0.4.6)", plain="raises", skips_layers=False),
-    Rules("0.4.8", "0.4.10.post2", f"{V2}:2050 (0.4.8)", skips_layers=False),
-    Rules("0.5.1", "0.5.5.post3", f"{V2}:2445 (0.5.1)"),
-    Rules("0.5.6", "0.5.7", f"{V2}:3639 (0.5.7)", expert="warning"),
-    Rules("0.5.8", "0.5.19", f"{COMMON}:96 (0.5.9)", expert="warning"),
-    Rules("0.5.20", "0.5.23", f"{COMMON}:249 (0.5.23)", expert="warning", whole_experts=True),
+    Rules("0.4.6", "0.4.7.post1", V2, plain="raises", skips_layers=False),
+    Rules("0.4.8", "0.4.10.post2", V2, skips_layers=False),
+    Rules("0.5.1", "0.5.5.post3", V2),
+    Rules("0.5.6", "0.5.7", V2, expert="warning"),
+    Rules("0.5.8", "0.5.19", COMMON, expert="warning"),
+    Rules("0.5.20", last_alike(COMMON, V2), COMMON, expert="warning", whole_experts=True),
 )
 
 
@@ -285,7 +299,7 @@ class Target:
 
     def build(self, config: Config) -> Model:
         """Return what the class builds."""
-        readable(config)
+        readable(config, self.rules.version)
         layers = whole(config, "num_hidden_layers")
         out = Blueprint()
         language(out, config, self.rules)
@@ -350,7 +364,7 @@ def _profile(model_class: str, rules: Rules, build: Any, route: Any, **notes: st
             else f"{rules.place}: KeyError",
             "missing": f"{rules.place}: it never checks for parameters that were not written",
             "joint": f"{rules.place}: cached_a_proj",
-            "mismatch": MISMATCH,
+            "mismatch": mismatch_place(rules.version),
             **notes,
         },
     )
@@ -364,7 +378,7 @@ class NextN:
 
     def build(self, config: Config) -> Model:
         """Return what the class builds."""
-        readable(config)
+        readable(config, self.rules.version)
         layers, count = (
             whole(config, "num_hidden_layers"),
             config.get("num_nextn_predict_layers", None),
@@ -413,8 +427,7 @@ class NextN:
             self.rules,
             self.build,
             self.route,
-            embed="set_embed_and_head: speculative/eagle_worker.py:179 (0.5.8), "
-            "eagle_worker_v2.py:378 (0.5.23)",
+            embed=worker_place("set_embed_and_head", self.rules.version),
         )
 
 
@@ -430,11 +443,15 @@ class Kimi:
 
     rules: Rules
     first: str
-    place: str = f"{KIMI}:856 (0.5.23)"
+
+    @property
+    def place(self) -> str:
+        """Where load_weights stands."""
+        return place_in(KIMI, self.rules.version, "load_weights")
 
     def build(self, config: Config) -> Model:
         """Return what the class builds."""
-        readable(config)
+        readable(config, self.rules.version)
         layers = whole(config, "num_hidden_layers")
         inside = Blueprint()
         language(inside, config, self.rules, "language_model.")

@@ -12,9 +12,9 @@ from workbench.core.finding import Finding
 from workbench.core.saving import strict
 from workbench.core.wording import middle, plural
 from workbench.facts import engines
-from workbench.hang.diagnosis import HangDiagnosis
 from workbench.hang.diagnosis_records import RankRow, ThreadRow, walk
 from workbench.hang.judge import wording
+from workbench.hang.judge.diagnosis import HangDiagnosis
 from workbench.hang.records import Frame
 from workbench.views.hang_startup import start_up
 from workbench.views.parts import (

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -15,11 +15,12 @@ from workbench.checkpoint.dequantize import logical_weights, matrix_shape
 from workbench.core.bars import bar as progress_bar
 from workbench.errors import WorkbenchError, shorten, shown
 from workbench.weights.changes import Change, Changes
-from workbench.weights.results import WeightComparison, WeightScan
+from workbench.weights.comparison import WeightComparison
 from workbench.weights.verdict_compare import conclude
 
 if TYPE_CHECKING:
     from workbench.checkpoint.open import Checkpoint
+    from workbench.weights.results import WeightScan
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 Shape = tuple[int, ...]
@@ -49,6 +50,23 @@ class Values(Protocol):
 
     def rows(self, start: int, stop: int) -> Floats:
         """Return some rows as float32."""
+
+
+@runtime_checkable
+class Scanned(Protocol):
+    """A `WeightScan`, of which only the source is read here."""
+
+    @property
+    def source(self) -> str:
+        """What was scanned."""
+
+    @property
+    def kind(self) -> str:
+        """A checkpoint or a server."""
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the scan was read from a file."""
 
 
 def compare_weights(
@@ -96,7 +114,7 @@ def _first(before: WeightScan, source: str | os.PathLike[str] | None) -> tuple[s
     return before.source, before.kind == "server"
 
 
-def _check_known(scan: WeightScan) -> None:
+def _check_known(scan: Scanned) -> None:
     """Refuse to open or ask what stands in a file that may be somebody else's."""
     if scan.loaded:
         raise WorkbenchError(
@@ -106,9 +124,9 @@ def _check_known(scan: WeightScan) -> None:
         )
 
 
-def _source(after: WeightScan | str | os.PathLike[str]) -> tuple[str, bool]:
+def _source(after: Scanned | str | os.PathLike[str]) -> tuple[str, bool]:
     """Return what to open, and whether it is a server."""
-    if isinstance(after, WeightScan):
+    if isinstance(after, Scanned):
         _check_known(after)
         return after.source, after.kind == "server"
     try:

@@ -10,7 +10,6 @@ import dataclasses
 import json
 import re
 import struct
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -21,7 +20,6 @@ from workbench.checkpoint.dequantize import LogicalWeight, logical_weights, matr
 from workbench.core.bars import bar as progress_bar
 from workbench.core.wording import plural
 from workbench.errors import WorkbenchError, shorten
-from workbench.weights.results import WeightScan
 from workbench.weights.server import BadAnswer, Server, number_of, told
 
 if TYPE_CHECKING:
@@ -125,27 +123,8 @@ class NotHeld(_OfFile):
         raise WorkbenchError(f"{shorten(self.name, 80)} was not read", why=self.flaw)
 
 
-def scan_server(address: str, names: Sequence[str] | None = None) -> WeightScan:
-    """Judge the weights that a running SGLang server holds; nothing in the server is changed.
-
-    Parameters
-    ----------
-    address
-        ``http://host:port``.
-    names
-        The engine's names of parameters. None, or patterns: those of the checkpoint that the server names, if
-        it lies on this machine.
-
-    Returns
-    -------
-    WeightScan
-        Of `kind` ``server``. Its notes say whose values these are, of which rank, and what was not read.
-
-    Raises
-    ------
-    WorkbenchError
-        Nothing answers there, or the names are not known.
-    """
+def gather_server(address: str, names: Sequence[str] | None) -> tuple[str, Gathered, list[str]]:
+    """Return a server's own address, the tensors that it answered with, and whose values these are."""
     server = Server(address)
     info = server.info()
     exact = names is not None and not any(_GLOB.search(name) for name in names)
@@ -155,7 +134,7 @@ def scan_server(address: str, names: Sequence[str] | None = None) -> WeightScan:
     else:
         weights = _choose(_weights_of(info), names)
         gathered = _by_file(server, weights, number_of(info, "tp_size"))
-    return _judged(server.address, gathered, _whose(info))
+    return server.address, gathered, _whose(info)
 
 
 def held_beside(
@@ -429,34 +408,6 @@ def _split(values: Floats, shapes: Sequence[tuple[int, ...]], ranks: int) -> lis
     else:
         return None
     return np.split(values[: ends[-1]], ends[:-1])
-
-
-def _judged(address: str, gathered: Gathered, whose: Sequence[str]) -> WeightScan:
-    """Judge what was answered, by the way that files are: through a temporary one."""
-    from workbench.weights.scan import scan_weights
-
-    if not gathered.found:
-        raise WorkbenchError(
-            f"{address} returned no weights",
-            why="; ".join(gathered.notes()),
-            next_step="Check the server's log."
-            if gathered.failed
-            else "Give the engine's own names; only some model classes offer their weights (Llama).",
-        )
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "held.safetensors"
-        with path.open("wb") as file:
-            size = write_held(gathered.found, file)
-        scan = scan_weights(path)
-    return WeightScan.build(
-        address,
-        scan.tensors.pairs(),
-        kind="server",
-        notes=(*whose, *gathered.notes()),
-        bytes_read=size,
-        interrupted=scan.interrupted or gathered.interrupted,
-        unseen=len(gathered.why()),
-    )
 
 
 def write_held(found: Iterable[Held], file: IO[bytes]) -> int:

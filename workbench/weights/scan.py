@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import fnmatch
-import hashlib
 import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.checkpoint.dequantize import LogicalWeights, logical_weights
 from workbench.core import progress
 from workbench.core.bars import bar as progress_bar
 from workbench.errors import WorkbenchError, shorten, shown
+from workbench.weights.opened import config_of
 from workbench.weights.reading import check_sample
 from workbench.weights.records import Judgement, Measure
 
@@ -84,7 +81,7 @@ def scan_weights(
             f"device={shown(device)} is not text", next_step='Give device="cpu" or device="cuda".'
         )
     if isinstance(ckpt, str) and _SERVER.match(ckpt):
-        from workbench.weights.live import scan_server
+        from workbench.weights.scan_server import scan_server
 
         if (sample, device, client, target) != (None, "cpu", None, None):
             raise WorkbenchError(
@@ -93,12 +90,12 @@ def scan_weights(
                 next_step="Leave them out, or give names to ask for less.",
             )
 
-        return scan_server(ckpt, names=None if names is None else _listed(names))
+        return scan_server(ckpt, None if names is None else _listed(names), scan_weights)
     opened = _opened(ckpt)
     weights = logical_weights(opened)
     chosen = _choose(weights, names, opened.source)
     notes = [*opened.warnings]
-    config = _config(opened, notes)
+    config = config_of(opened, notes)
     if client is not None:
         from workbench.weights.cluster import scan_on
 
@@ -196,14 +193,6 @@ def _unknown(name: str, names: Sequence[str], source: str) -> WorkbenchError:
     return WorkbenchError(f"{source} has no weight {shown(name)}", next_step=step)
 
 
-def _config(opened: Checkpoint, notes: list[str]) -> Config | None:
-    try:
-        return opened.config
-    except WorkbenchError as error:
-        notes.append(f"the config was not used: {error.what}")
-        return None
-
-
 def _collect(
     stream: Iterator[tuple[int, Pair]],
     weights: LogicalWeights,
@@ -283,31 +272,3 @@ def _result(
         interrupted=interrupted,
         config=config,
     )
-
-
-@lru_cache(maxsize=2)
-def opened_by_worker(source: str, stamp: str) -> tuple[LogicalWeights, Config | None]:
-    """Open a checkpoint once in each process of a cluster; `stamp` tells changed files apart."""
-    from workbench.checkpoint.open import open_checkpoint
-
-    opened = open_checkpoint(source)
-    return logical_weights(opened), _config(opened, [])
-
-
-def absolute(source: str) -> tuple[str, str]:
-    """Return a local path or an address as every process reads it, and a stamp that changes with its files.
-
-    A folder's own time does not change where one of its files is written anew in its place.
-    """
-    from workbench.checkpoint.open import given
-
-    path = Path(source).expanduser()
-    try:
-        real = path.resolve(strict=True)
-        with contextlib.ExitStack() as stack:
-            entries = stack.enter_context(os.scandir(real)) if real.is_dir() else ()
-            files = [real.stat(), *(entry.stat() for entry in entries)]
-    except (OSError, ValueError, RuntimeError):
-        return given(source), ""
-    about = sorted((file.st_ino, file.st_mtime_ns, file.st_size) for file in files)
-    return str(real), hashlib.sha256(repr(about).encode()).hexdigest()[:16]

@@ -47,9 +47,9 @@ class Seen:
     """
 
     tensors: Tensors
-    kind: str = "checkpoint"
-    sampled: int | None = None
-    interrupted: bool = False
+    kind: str
+    sampled: int | None
+    interrupted: bool
     config: Config | None = None
     unseen: int = 0
 

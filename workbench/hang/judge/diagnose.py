@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from workbench.core.finding import Confidence
 from workbench.core.verdict import Verdict
 from workbench.facts.engine_phases import order_of
-from workbench.hang.diagnosis import HangDiagnosis
 from workbench.hang.judge import coverage, evidence, other_engines, phases, rows, votes, waits
+from workbench.hang.judge.diagnosis import HangDiagnosis
 from workbench.hang.judge.experiments import BY_PLACE, plan
 from workbench.hang.judge.gpu_load import load
 from workbench.hang.judge.join import rank_groups

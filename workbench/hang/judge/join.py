@@ -20,6 +20,7 @@ from workbench.hang.records import (
     Snapshot,
     WaitClass,
 )
+from workbench.hang.sizes import whole
 
 # Two snapshots that are closer than this are one.
 APART = 1.0
@@ -37,13 +38,12 @@ def rank_groups(scene: Scene) -> list[RankGroup]:
     arguments = flags.normalise(scene.arguments, version)
     given = frozenset(flags.canonical(name, version) for name in scene.arguments)
     attention = (
-        arguments.get("enable-dp-attention") == "true"
-        or group_facts.whole(arguments, "attn-dp-size") > 1
+        arguments.get("enable-dp-attention") == "true" or whole(arguments, "attn-dp-size") > 1
     )
-    replicas = 1 if attention else group_facts.whole(arguments, "dp-size")
+    replicas = 1 if attention else whole(arguments, "dp-size")
     if not attention and "dp-size" not in given:
         replicas = max(replicas, _replicas(scene))
-    size = group_facts.whole(arguments, "tp-size") * group_facts.whole(arguments, "pp-size")
+    size = whole(arguments, "tp-size") * whole(arguments, "pp-size")
     if replicas > 1 and not given & {"tp-size", "pp-size"}:
         size = max(size, _widest(scene))
     sure = bool(given & {"tp-size", "pp-size", "dp-size"}) or scene.expected_ranks is not None
@@ -83,7 +83,7 @@ def rank_groups(scene: Scene) -> list[RankGroup]:
         loose=_loose(scene),
         helpers=group_facts.helpers(_snapshots(scene).values()),
         cores=_cores(scene),
-        mute=group_facts.whole(arguments, "nnodes") == 1 and group_facts.mute(scene),
+        mute=whole(arguments, "nnodes") == 1 and group_facts.mute(scene),
         behind=group_facts.behind(scene.records, _by_pid(seen), expected),
         behind_by_flight=group_facts.behind_by_flight(scene.records),
         held_up=_held_up(scene),
@@ -289,7 +289,7 @@ def _over(scene: Scene, base: RankGroup, ranks: Sequence[GroupRank]) -> bool:
 
 def _elsewhere(scene: Scene, base: RankGroup, unseen: Iterable[int]) -> set[int]:
     """Return the unseen ranks that may be on nodes from which nothing was collected."""
-    nodes = group_facts.whole(base.arguments, "nnodes")
+    nodes = whole(base.arguments, "nnodes")
     hosts = {s.host for s in scene.snapshots if any(p.rank is not None for p in s.processes)}
     if not hosts:
         return set()  # logs alone: nobody was looked at anywhere

@@ -13,7 +13,7 @@ from workbench.core.wording import middle
 from workbench.hang.diagnosis_records import RankRow, Span, TreeNode
 
 if TYPE_CHECKING:
-    from workbench.hang.diagnosis import HangDiagnosis
+    from workbench.hang.judge.diagnosis import HangDiagnosis
     from workbench.hang.records import Frame
 
 STANDINGS = (

@@ -11,6 +11,8 @@ from typing import Literal
 from workbench.errors import shorten
 from workbench.evidence.launches import Launch
 from workbench.facts import flags
+from workbench.launch.read import read_launch
+from workbench.launch.records import Launch as ReadLaunch
 
 Kind = Literal["flag", "environment", "version", "gpu"]
 
@@ -21,6 +23,7 @@ _INCIDENTAL = frozenset(
 _GRAPH = re.compile(
     r"cuda-graph-(?:max-bs|bs)-(decode|prefill)|(disable-cuda-graph-padding|debug-cuda-graph)"
 )
+_BEFORE = ("exec", "nohup", "env", "sudo")
 _EMPTY = ("[]", "{}")
 _LOGGED_BACKEND = re.compile(r"(decode|prefill)=PhaseConfig\(backend='(\w+)'")
 
@@ -103,11 +106,36 @@ def aspects(launch: Launch, by_log: bool = False) -> dict[Aspect, str]:
     found: dict[Aspect, str] = {("flag", n): v for n, v in _flags(launch, by_log).items()}
     found |= {("environment", n): v for n, v in launch.environment.items()}
     found |= {("version", n): v for n, v in launch.versions.items()}
+    read = _read(launch.command, launch.version)
+    before = [w for w in read.before if w not in _BEFORE] if read is not None else []
+    if before:
+        found["environment", "what starts the server"] = " ".join(before)
     if launch.version:
         found["version", launch.engine] = launch.version
     if launch.gpus:
         found["gpu", "GPUs"] = ", ".join(launch.gpus)
     return found
+
+
+@functools.lru_cache(maxsize=1024)
+def _read(command: tuple[str, ...], version: str) -> ReadLaunch | None:
+    """Return a command as a launch of SGLang; None where it is none."""
+    if not any(command):
+        return None
+    found = read_launch(command, engine="sglang", version=version)
+    return found if found.engine == "sglang" else None
+
+
+def typed_arguments(command: tuple[str, ...], version: str) -> dict[str, str | bool | None]:
+    """Return the arguments of a command by name, as `flags.normalise` takes them."""
+    found = _read(command, version)
+    if found is None:  # another program: its options as they are written
+        return flags.arguments_of(command, version)
+    return {
+        one.key: ", ".join(one.unknown) or None if one.value is None else one.value
+        for one in found.arguments
+        if one.value is not None or one.unknown
+    }
 
 
 def _flags(launch: Launch, by_log: bool) -> Mapping[str, str]:
@@ -126,7 +154,7 @@ def _resolved(
     if by_log or not command:
         found = resolved
     else:  # what the launch leaves to the engine is what the engine's log says it chose
-        given = flags.normalise(flags.arguments_of(command, version), version)
+        given = flags.normalise(typed_arguments(command, version), version)
         found = given | {n: resolved.get(n, "") for n, value in given.items() if not value}
     return {name: "" if value in _EMPTY else value for name, value in found.items()}
 
@@ -134,7 +162,7 @@ def _resolved(
 @functools.lru_cache(maxsize=512)
 def _typed(command: tuple[str, ...], version: str) -> frozenset[str]:
     """Return the flags that were typed, under their one name."""
-    typed = {flags.canonical(name, version) for name in flags.arguments_of(command, version)}
+    typed = {flags.canonical(name, version) for name in typed_arguments(command, version)}
     if any("cuda-graph" in name for name in typed):
         typed |= {"cuda-graph-backend-decode", "cuda-graph-backend-prefill"}
     return frozenset(typed)
@@ -185,8 +213,7 @@ def _one_switch(changed: list[Change], first: Launch, second: Launch) -> list[Ch
     """Return the changes with what one switch does to both kinds of graphs as that one switch."""
     both = {f"cuda-graph-backend-{phase}" for phase in ("decode", "prefill")}
     given = [
-        "disable-cuda-graph" in flags.arguments_of(one.command, one.version)
-        for one in (first, second)
+        "disable-cuda-graph" in typed_arguments(one.command, one.version) for one in (first, second)
     ]
     if given[0] == given[1] or not both <= {change.name for change in changed}:
         return changed

@@ -16,7 +16,6 @@ from workbench.errors import WorkbenchError, clean, shorten
 from workbench.evidence.casefile import MANIFEST
 from workbench.evidence.folder import Folder, Manifest, changed_members
 from workbench.facts.engines import engine_of_command
-from workbench.facts.flags import arguments_of
 from workbench.hang.read.flight import (
     is_flight_json,
     is_flight_pickle,
@@ -32,6 +31,7 @@ from workbench.hang.read.pyspy import Frames, TextDump, is_json_dump, read_json
 from workbench.hang.read.ranked import is_ranked, read_ranked
 from workbench.hang.read.ras import is_ras_json, read_ras
 from workbench.hang.records import Dump
+from workbench.launch.read import read_launch
 
 _HEAD = 64 << 10
 _LONGEST_JSON = 64 << 20
@@ -305,10 +305,15 @@ def read_host(
 
 
 def command_arguments(command: list[str], version: str) -> dict[str, str]:
-    """Return a command line's flags as texts."""
-    found = arguments_of([_long(word) for word in command], version)
+    """Return a command line's arguments as texts, by their names in the newest release."""
+    command = [_long(word) for word in command]
+    if not any(command):
+        return {}
+    known = ((one.key, one.value) for one in read_launch(command, version=version).arguments)
     return {
-        name: "True" if value is True else clean(str(value)[:2000]) for name, value in found.items()
+        name: "True" if value == "true" else clean(value[:2000])
+        for name, value in known
+        if value is not None
     }
 
 

@@ -15,11 +15,11 @@ from workbench.errors import clean
 from workbench.evidence.redact import without_prompts
 from workbench.facts.engine_phases import marker_reader
 from workbench.facts.startup_markers import Event
-from workbench.hang.read.arguments import ARGUMENTS, read_arguments
 from workbench.hang.read.prefixes import without_prefix
 from workbench.hang.read.pyspy import TextDump, read_faulthandler, read_text, read_watchdog
 from workbench.hang.read.vllm_lines import has_vllm_lines, read_vllm_line, sizes_of, version_of
 from workbench.hang.records import Log, LogLine
+from workbench.launch.logs import ARGUMENTS, fields_of
 
 # Of a long log its launch's beginning, its end, and what its middle has of errors and dumps.
 HEAD_BYTES = 16 << 20
@@ -140,7 +140,7 @@ def read_log(stream: IO[bytes], name: str, host: str = "", *, year: int = 0) -> 
     last = next((line.at for line in reversed(lines) if line.at is not None), None)
     return ReadLog(
         Log(name, _bounded(lines, events), host, text.total, last),
-        read_arguments(text.arguments) if text.arguments else sizes_of(messages),
+        fields_of(text.arguments)[0] if text.arguments else sizes_of(messages),
         tuple(dumps),
         _exits(lines, events),
         frozenset(

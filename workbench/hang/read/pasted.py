@@ -134,7 +134,7 @@ def _timed(passes: list[Pass], log: str) -> Pasted:
         return Pasted(tuple(passes), log)
     for one in passes:
         one.at = None
-    note = f"the text has {len(passes)} passes over the processes and does not say when: they count as one moment"
+    note = f"the text has {len(passes)} passes over the processes, without times: they count as one moment"
     return Pasted(tuple(passes), log, (note,))
 
 
