@@ -259,10 +259,12 @@ def in_receive(frames: Sequence[Frame]) -> bool:
 
     Not below what the loop does with the requests: a collective there is the work's own.
     """
-    receives = False
+    receives = asks = False
     for frame in frames:
         if _EVENT_LOOP.search(frame.function):
-            return receives
+            # What an engine core reads from a queue of its workers is their answer, and no request.
+            return asks if frame.function.endswith("run_busy_loop") else receives
+        asks = asks or frame.function.endswith("_process_input_queue")
         if _HANDLING.search(frame.function):
             return False
         receives = receives or bool(_RECEIVING.search(frame.function))
