@@ -16,7 +16,8 @@ from workbench.hang.records import Phase
     [
         ("VLLM::Worker_TP0" + " " * 40, "scheduler", {"tp": 0}),
         ("VLLM::Worker", "scheduler", {}),
-        ("VLLM::Worker_DP1_PP0_PCP2_TP3_DCP1_EP7", "scheduler", {"dp": 1, "pp": 0, "cp": 2, "tp": 3, "ep": 7}),
+        ("VLLM::Worker_DP1_PP0_PCP2_TP3_DCP1_EP7", "scheduler",
+         {"dp": 1, "pp": 0, "cp": 2, "tp": 3, "ep": 7}),
         ("VLLM::EngineCore", "controller", {}),
         ("VLLM::EngineCore_DP1", "controller", {"dp": 1}),
         ("VLLM::APIServer_0", "tokenizer", {}),
@@ -97,7 +98,9 @@ def test_lines_of_vllm_say_a_phase_or_an_error(text: str, code: str, phase: str)
 
 
 def test_the_statistics_of_a_server_that_does_nothing_are_no_batch() -> None:
-    line = "Engine 000: Avg prompt throughput: {} tokens/s, Avg generation throughput: {} tokens/s, Running: 0 reqs"
+    line = (
+        "Engine 000: Avg prompt throughput: {} tokens/s, Avg generation throughput: {} tokens/s, x"
+    )
     assert vllm_startup.read_marker(line.format("0.0", "0.0")) is None
     event = vllm_startup.read_marker(line.format("0.0", "31.5"))
     assert event is not None

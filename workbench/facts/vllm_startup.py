@@ -43,11 +43,11 @@ WORDS = {
 def _mark(
     code: str, phase: str, edge: Edge, pattern: str, needle: str, who: Who = "rank0"
 ) -> Marker:
-    return Marker(code, phase, edge, re.compile(pattern), "", needle, who)
+    return Marker(code, phase, edge, re.compile(pattern), needle, who)
 
 
 def _error(code: str, pattern: str, needle: str) -> Marker:
-    return Marker(code, "", "at", re.compile(pattern), "", needle, error=True)
+    return Marker(code, "", "at", re.compile(pattern), needle, error=True)
 
 
 # Lines that only some workers write (`info_once`) do not put a worker ahead of the others.

@@ -139,7 +139,9 @@ def test_ranks_that_lost_their_parent_are_one_server(monkeypatch: pytest.MonkeyP
 
 
 def test_nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(servers.CollectError, match="there is no SGLang or vLLM server running here"):
+    with pytest.raises(
+        servers.CollectError, match="there is no SGLang or vLLM server running here"
+    ):
         servers.choose(None, world(monkeypatch, {1: (0, "init")}))
 
 

@@ -20,17 +20,20 @@ from workbench.hang.read.scene import read_scene
 from workbench.hang.records import Dump, Process, Scene
 
 V = "/opt/lib/python3.12/site-packages/vllm/"
-LOOP = f"worker_busy_loop@{V}v1/executor/multiproc_executor.py worker_main@{V}v1/executor/multiproc_executor.py"
-SHM = f"acquire_read@{V}distributed/device_communicators/shm_broadcast.py "
-RECEIVES = f"{SHM}dequeue@{V}distributed/device_communicators/shm_broadcast.py {LOOP}"
+EXECUTOR = f"{V}v1/executor/multiproc_executor.py"
+QUEUE = f"{V}distributed/device_communicators/shm_broadcast.py"
+RUNNER = f"{V}v1/worker/gpu_model_runner.py"
+LOOP = f"worker_busy_loop@{EXECUTOR} worker_main@{EXECUTOR}"
+READS = f"acquire_read@{QUEUE} dequeue@{QUEUE}"
+RECEIVES = f"{READS} {LOOP}"
 START_UP = f"compile_or_warm_up_model@{V}v1/worker/gpu_worker.py {LOOP}"
-CAPTURE = f"_dummy_run@{V}v1/worker/gpu_model_runner.py capture_model@{V}v1/worker/gpu_model_runner.py {START_UP}"
+CAPTURE = f"_dummy_run@{RUNNER} capture_model@{RUNNER} {START_UP}"
 WAITS = f"all_reduce {CAPTURE}"
 LAYER = f"forward@{V}model_executor/models/llama.py {CAPTURE}"
-BATCH = f"execute_model@{V}v1/worker/gpu_model_runner.py execute_model@{V}v1/worker/gpu_worker.py {LOOP}"
+BATCH = f"execute_model@{RUNNER} execute_model@{V}v1/worker/gpu_worker.py {LOOP}"
 BUSY = f"run_busy_loop@{V}v1/engine/core.py run_engine_core@{V}v1/engine/core.py"
 RESTS = f"Queue.get _process_input_queue@{V}v1/engine/core.py {BUSY}"
-STEPS_ON = f"{SHM}dequeue@{V}distributed/device_communicators/shm_broadcast.py step@{V}v1/engine/core.py {BUSY}"
+STEPS_ON = f"{READS} step@{V}v1/engine/core.py {BUSY}"
 
 
 def vllm(ranks: list[R], core: str = "", **more: object) -> Scene:

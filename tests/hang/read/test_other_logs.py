@@ -29,7 +29,7 @@ model='m', tensor_parallel_size=2, pipeline_parallel_size=1, data_parallel_size=
         ("INFO 12-03 09:41:30 config.py:350] x", "", "info", "x"),
         ("(EngineCore_DP0 pid=2) ERROR 10-22 09:41:30 [v1/engine/core.py:1] x", "", "error", "x"),
         ("(EngineCore_DP0 pid=2) (Worker_TP1 pid=9) INFO 10-22 09:41:30 [a.py:1] x", "TP1", "info", "x"),
-        ("(Worker_TP0 pid=7) Traceback (most recent call last):", "TP0", "", "Traceback (most recent call last):"),
+        ("(Worker_TP0 pid=7) Traceback (most", "TP0", "", "Traceback (most"),
     ],
 )  # fmt: skip
 def test_a_line_has_a_rank_a_level_and_a_message(

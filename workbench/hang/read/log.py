@@ -144,7 +144,9 @@ def read_log(stream: IO[bytes], name: str, host: str = "", *, year: int = 0) -> 
         tuple(dumps),
         _exits(lines, events),
         frozenset(
-            e.marker.versions for e in events if e and e.marker.needle and not e.marker.error
+            e.marker.versions
+            for e in events
+            if engine != "vllm" and e and e.marker.needle and not e.marker.error
         ),
         text.launches,
         tuple(notes),
