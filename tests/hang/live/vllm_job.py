@@ -1,7 +1,7 @@
 """A tree of real processes with vLLM's titles and frame names: one worker is stuck, the others wait for it.
 
 Run as a program: ``python -m tests.hang.live.vllm_job FOLDER WORLD ODD XXXX…`` (the last argument makes room
-for the titles). The workers wait in a collective of gloo, the engine core in a read of its queue, as vLLM 0.11
+for the titles). The workers wait in a collective of gloo, the engine core in a read of its queue, as 0.11
 does while it captures graphs. Everything ends with the program.
 """
 

@@ -506,12 +506,11 @@ def _last_gpus(scene: Scene) -> tuple[Gpu, ...]:
 
 def _loose(scene: Scene) -> tuple[Dump, ...]:
     """Return the dumps whose rank is not known: they give the phase, never a culprit."""
-    return tuple(
-        dump
-        for snapshot in scene.snapshots
-        for dump in snapshot.dumps
-        if dump.threads and dump.pid not in {process.pid for process in snapshot.processes}
-    )
+    found: list[Dump] = []
+    for one in scene.snapshots:
+        known = {p.pid for p in one.processes if p.role != "scheduler" or p.rank is not None}
+        found += [dump for dump in one.dumps if dump.threads and dump.pid not in known]
+    return tuple(found)
 
 
 def _holders(ranks: Iterable[GroupRank]) -> dict[str, tuple[int, ...]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 
 from workbench.facts import engines
-from workbench.hang.judge import rules, waits, wording
+from workbench.hang.judge import loose_stacks, rules, waits, wording
 from workbench.hang.judge.phases import MarkedLine
 from workbench.hang.judge.rank_group import RankGroup
 from workbench.hang.judge.rules import Rule
@@ -22,7 +22,7 @@ _SHARED = ("", "sglang")
 
 def rule_for(group: RankGroup, phase: Phase) -> Rule:
     """Return the first rule that holds, in the words of the group's engine."""
-    rule = rules.rule_for(group, phase)
+    rule = loose_stacks.without_ranks(group, rules.rule_for(group, phase))
     if group.engine in _SHARED:
         return rule
     if group.engine == "vllm":

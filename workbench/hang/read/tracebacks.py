@@ -30,7 +30,8 @@ _GDB_FRAME = re.compile(
     r'^\s*(?:#\d{1,5} )?(?:Frame 0x[0-9a-f]+, for file |File ")(?P<file>[^",\n]{1,2000})"?'
     r", line (?P<line>\d{1,9}), in (?P<function>[^\s(]{1,400})"
 )
-_GDB_BUILT_IN = re.compile(r"^\s*<built-in method (?P<function>\S{1,200}) of ")
+# A frame that py-spy does not have either: what calls it says where the thread is.
+_GDB_BUILT_IN = re.compile(r"^\s*<built-in method ")
 _GDB_NATIVE = re.compile(
     r"^\s*#\d{1,5} +(?:0x[0-9a-f]{1,16} in )?(?P<function>[^\s(][^(\n]{0,2000}?)"
     r" \(.*?(?: from (?P<library>\S{1,1000}))?\s*$"
@@ -202,7 +203,8 @@ def _of_gdb(line: str) -> bool:
     """Whether a line goes on with a stack: its source line, or a frame that could not be read."""
     if _GDB_THREAD.match(line) or _GDB_TRACE.match(line) or line.startswith("["):
         return False
-    return line.startswith("    ") or "unable to read python frame" in line
+    unread = "unable to read python frame" in line
+    return line.startswith("    ") or unread or _GDB_BUILT_IN.match(line) is not None
 
 
 def _gdb_frame(line: str) -> Frame | None:
@@ -212,8 +214,6 @@ def _gdb_frame(line: str) -> Frame | None:
             clean(match["file"])[:_LONGEST_PATH],
             int(match["line"]),
         )
-    if match := _GDB_BUILT_IN.match(line):
-        return Frame(clean(match["function"])[:_LONGEST_NAME], "", 0, "built-in")
     if match := _GDB_NATIVE.match(line):
         name = match["function"]
         return Frame(
