@@ -19,7 +19,7 @@ def without_ranks(group: RankGroup, rule: Rule) -> Rule:
         lambda group, phase: True,
         f"of {_count(group)} it is not known of which rank it is, and a second snapshot is missing"
         f"{_places(group)}",
-        "a stack without its rank shows the phase; which rank is behind needs the stacks of all ranks by name",
+        "a stack without its rank shows the phase; who is behind needs the stacks of all ranks by name",
         ("second_snapshot",),
         unknown="the rank of each stack, and whether it moves: take two snapshots of all ranks",
     )
