@@ -35,7 +35,8 @@ DOORS = {
     "core/render.py": "what a result looks like, when it is asked for",
     "loaders/registry.py": "the profiles of an engine",
     "panels/keys.py": "the releases of an engine's profiles",
-    "loaders/tracer/trace_load.py": "the engine's own modules, in the engine's own Python",
+    "loaders/tracer/trace_load.py": "the files of its folder, in the engine's own Python",
+    "loaders/tracer/sglang_loader.py": "the engine's own modules, in the engine's own Python",
 }
 # Which names modules in a text: the public names, and the results by their schemas.
 TABLES = ("__init__.py", "core/render.py")

@@ -110,6 +110,8 @@ def test_what_may_be_there_is_not_denied() -> None:
     assert rows.may_have("sglang", "function", name, "0.5.14")
     assert not rows.may_have("sglang", "function", name, "0.5.12")
     assert rows.may_have("sglang", "function", name, "0.5.12+fork")
+    # Looked up since after the wheels were read: nothing is known of it yet.
+    assert rows.may_have("sglang", "function", "new_function@srt/new.py", "0.5.14")
 
 
 @pytest.mark.parametrize(

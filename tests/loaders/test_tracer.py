@@ -19,7 +19,7 @@ from torch import nn
 
 from workbench.errors import EngineError
 from workbench.loaders.running import run_tracer
-from workbench.loaders.tracer import watch
+from workbench.loaders.tracer import dispatch, memory, watch
 
 Named = Iterable[tuple[str, torch.Tensor]]
 Loader = Callable[[nn.Module, Named], Any]
@@ -249,7 +249,7 @@ def test_an_exception_after_the_last_key_blames_nobody(meta: bool) -> None:
 
 def test_values_that_look_unwritten_are_seen(meta: bool) -> None:
     tensors = {"part0": torch.full((6, 4), float("nan"))}
-    tensors["part0"].view(torch.uint8).fill_(watch.SENTINEL)
+    tensors["part0"].view(torch.uint8).fill_(dispatch.SENTINEL)
     assert run(by_narrow, tensors, meta)["written"]["fused"] == 1.0
 
 
@@ -384,23 +384,23 @@ def test_warnings_of_the_loader_are_kept() -> None:
         (torch.zeros(()), (0, 4, ()), 4),
     ],
 )
-def test_bytes_of_views(tensor: torch.Tensor, block: watch.Block, count: int) -> None:
-    assert watch.block_of(tensor) == block
-    assert watch.measure([block]) == count
-    assert watch.measure([block, block]) == count
-    assert watch.block_of(torch.zeros(0, 4)) is None
+def test_bytes_of_views(tensor: torch.Tensor, block: memory.Block, count: int) -> None:
+    assert memory.block_of(tensor) == block
+    assert memory.measure([block]) == count
+    assert memory.measure([block, block]) == count
+    assert memory.block_of(torch.zeros(0, 4)) is None
 
 
 def test_overlapping_bytes_are_counted_once() -> None:
-    blocks: list[watch.Block] = [
+    blocks: list[memory.Block] = [
         (0, 10, ()),
         (5, 10, ()),
         (2, 3, ()),
         (20, 2, ((4, 3),)),
         (24, 6, ()),
     ]
-    assert watch.measure(blocks) == 15 + 2 + 6
-    assert watch.measure([]) == 0
+    assert memory.measure(blocks) == 15 + 2 + 6
+    assert memory.measure([]) == 0
 
 
 # --- the host's side, with an engine made of a few lines ------------------------------------------

@@ -12,6 +12,9 @@ leaves two readings open, raises: a wrong number is worse than none.
 |MXFP4|e2m1 2^(scale - 127)|OCP Microscaling 1.0, gpt-oss|
 |FP8 and int8|(code - zero) scale, per tensor, row, group or block|DeepSeek-V3, compressed-tensors|
 |GPTQ|(code - zero) scale; version 1 stores zero - 1|AutoGPTQ, GPTQModel|
+|bitsandbytes nf4, fp4|level of the code x absmax of its block; absmax may be 8-bit codes|bitsandbytes, QLoRA|
+|bitsandbytes int8|code x SCB / 127, a scale a row|bitsandbytes|
+|GGUF|by the package gguf|llama.cpp|
 |AWQ|(code - zero) scale; eight columns a word in the order 0 2 4 6 1 3 5 7|AutoAWQ|
 """
 
@@ -94,6 +97,10 @@ def plan(ckpt: Checkpoint, name: str, layout: str, members: Mapping[str, str]) -
         A member is missing, the members do not fit each other, or two readings are open.
     """
     parts = _Parts(ckpt, name, members)
+    if ckpt.gguf is not None and name in ckpt.gguf.quantized:
+        from workbench.checkpoint.gguf import lines_of
+
+        return lines_of(parts, ckpt.gguf.quantized[name])
     if "scale" not in parts:
         raise parts.refused("its scale is missing")
     if layout in (q.NVFP4_PACK, q.NVFP4_MODELOPT):
@@ -108,6 +115,10 @@ def plan(ckpt: Checkpoint, name: str, layout: str, members: Mapping[str, str]) -
         return pack_quantized(parts)
     if layout in (q.GPTQ, q.AWQ):
         return gptq_or_awq(parts, awq=layout == q.AWQ)
+    if layout in (q.NF4, q.FP4, q.BNB8):
+        from workbench.checkpoint.bitsandbytes import eight_bits, four_bits
+
+        return eight_bits(parts) if layout == q.BNB8 else four_bits(parts)
     raise parts.refused(f"the layout {shown(layout)} is not known here")
 
 

@@ -28,7 +28,7 @@ class _Files:
     styles: tuple[str, ...] = ()
 
 
-_CORE = _Files(("dom.js", "head.js", "table.js", "mount.js"), ("view.css",))
+_CORE = _Files(("dom.js", "head.js", "groups.js", "table.js", "mount.js"), ("view.css",))
 _KINDS = {
     "keydiff": _Files(("keydiff.js",)),
     "hang": _Files(("icicle.js", "startup.js", "hang.js", "launches.js"), ("hang.css",)),
@@ -76,11 +76,6 @@ def pieces(schema: str) -> tuple[Piece, ...]:
     """Return the pieces that show a result of this schema, in the order in which they are joined."""
     kind, _ = _VIEWS.get(schema, ("", ""))
     return (_core(), _kind(kind)) if kind else (_core(),)
-
-
-def every_piece() -> tuple[Piece, ...]:
-    """Return all pieces: joined, they show every result."""
-    return (_core(), *map(_kind, _KINDS))
 
 
 @functools.cache

@@ -30,10 +30,6 @@ _LOG: tuple[tuple[str, Rate], ...] = (
         "drafts/(drafts-1)",
     ),
 )
-_REQUEST: tuple[tuple[str, str], ...] = (
-    (r"\(?\w+\)? / \(spec_verify_ct \* speculative_num_steps\)", "steps"),
-    (r"\(?\w+\)? / \(spec_verify_ct \* \(speculative_num_draft_tokens - 1\)\)", "drafts - 1"),
-)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -147,21 +143,6 @@ def rate_formula(version: str) -> Rate:
         why=f"its source computes {shown(text, 120)}",
         next_step="Read the length instead: accepted drafts a round are accept len - 1.",
     )
-
-
-def request_rate(version: str, seen: Acceptance) -> float | None:
-    """Return ``spec_accept_rate`` of a request's meta_info in a version, None where it has none."""
-    _release(version)
-    text = _expression("meta_info spec_accept_rate", version)
-    kind = next((kind for pattern, kind in _REQUEST if text and re.fullmatch(pattern, text)), "")
-    proposed = {"steps": seen.steps, "drafts - 1": seen.draft_tokens - 1}.get(kind, 0)
-    return _share(seen.accepted, seen.rounds * proposed)
-
-
-def counts_trimmed(version: str) -> bool:
-    """Return whether the log counts only tokens that requests kept, not those cut off after."""
-    _release(version)
-    return _expression("counted per round", version) == "num_accept_tokens"
 
 
 def _expression(name: str, version: str) -> str | None:

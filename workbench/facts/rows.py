@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
@@ -76,11 +76,6 @@ class Row:
         """Where it is shown: ``sglang/srt/models/llama_eagle3.py:173 (0.5.17)``."""
         where = f"{self.file}:{self.line}" if self.line else self.file
         return f"{where} ({self.first_with})"
-
-
-def engines() -> tuple[str, ...]:
-    """Return the engines whose releases were read."""
-    return tuple(sorted(one.name for one in _data().iterdir() if one.is_dir()))
 
 
 def _data() -> Any:
@@ -232,21 +227,11 @@ def has(engine: str, kind: str, name: str, version: str, value: Any = None) -> b
 
 
 def may_have(engine: str, kind: str, name: str, version: str) -> bool:
-    """Tell whether a release has a feature, or was not read and may have it."""
-    return has(engine, kind, name, version) is not False
+    """Tell whether a release has a feature, or may have it: it was not read, or not for this feature.
 
-
-def ranges(engine: str, kind: str, name: str) -> Iterator[str]:
-    """Yield the releases that have a feature, as specifiers: ``>=0.5.6,<0.5.14``."""
-    found = rows(engine, kind, name)
-    start = 0
-    for at, row in enumerate(found):
-        follows = at + 1 < len(found) and found[at + 1].first_with == row.first_without
-        if not follows:
-            parts = [f">={found[start].first_with}"] if found[start].last_without else []
-            parts += [f"<{row.first_without}"] if row.first_without else []
-            yield ",".join(parts)
-            start = at + 1
+    One that no release is known to have was added to `watched`, and the wheels were not read again.
+    """
+    return not rows(engine, kind, name) or has(engine, kind, name, version) is not False
 
 
 def span(engine: str, kind: str, name: str) -> str:

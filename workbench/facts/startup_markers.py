@@ -310,7 +310,7 @@ ERRORS: tuple[Marker, ...] = (
     ),
     _error("exception", r"Scheduler hit an exception:", "Scheduler hit an exception:"),
     _error("exception", r"^TpModelWorkerClient hit an exception:", ""),
-    _error("health_failed", r"^Health check failed\.", ""),
+    _error("health_failed", r"^Health check failed\.", "Health check failed."),
     _error(
         "work_status",
         r"\[(?P<group>PG [^\]\n]{0,120}?) ?Rank \d+\].{0,80}detected by watchdog at work: \d+, "

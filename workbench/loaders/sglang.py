@@ -1,8 +1,8 @@
 """SGLang: what each release from 0.4.4 to 0.5.23 does with the keys of a checkpoint.
 
 Each claim names the place in SGLang's source that it was read from, with the release. The classes stand
-in `sglang_eagle3` and `sglang_mla` (drafts), `sglang_targets` (Llama, Qwen) and `sglang_deepseek`
-(DeepSeek, NextN, Kimi).
+in `sglang_eagle3` and `sglang_mla` (drafts), `sglang_targets` (Llama, Qwen), `sglang_deepseek`
+(DeepSeek, NextN) and `sglang_kimi`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from workbench.loaders.profile import Profile
 from workbench.loaders.sglang_config import checked
-from workbench.loaders.sglang_deepseek import DEEPSEEK_RANGES, Kimi, NextN, Target
+from workbench.loaders.sglang_deepseek import DEEPSEEK_RANGES, NextN, Target
 from workbench.loaders.sglang_eagle3 import LLAMA_RANGES, Llama
+from workbench.loaders.sglang_kimi import KIMI_RANGES, Kimi
 from workbench.loaders.sglang_mla import MLA_RANGES, Mla
 from workbench.loaders.sglang_parts import RELEASES, release
 from workbench.loaders.sglang_targets import DENSE_RANGES, Dense
@@ -44,7 +45,7 @@ def _cited(entry: _Entry, first: str, version: str) -> Profile:
 
 PROFILES: tuple[Profile, ...] = tuple(
     part
-    for entry in (*LLAMA_RANGES, *MLA_RANGES, *DENSE_RANGES, *DEEPSEEK_RANGES)
+    for entry in (*LLAMA_RANGES, *MLA_RANGES, *DENSE_RANGES, *DEEPSEEK_RANGES, *KIMI_RANGES)
     for part in _parts(entry)
 )
 

@@ -7,12 +7,10 @@ draft may be answered with the target's values: every result says whose they are
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
-import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +21,7 @@ from workbench.errors import WorkbenchError, shorten
 from workbench.weights.server import BadAnswer, Server, number_of, told
 
 if TYPE_CHECKING:
+    from workbench.checkpoint.open import Checkpoint
     from workbench.weights.compare import Values
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]
@@ -132,8 +131,9 @@ def gather_server(address: str, names: Sequence[str] | None) -> tuple[str, Gathe
         assert names is not None
         gathered = _by_name(server, names)
     else:
-        weights = _choose(_weights_of(info), names)
-        gathered = _by_file(server, weights, number_of(info, "tp_size"))
+        opened = _checkpoint_of(info)
+        gathered = _by_file(server, _choose(_weights_of(opened), names), number_of(info, "tp_size"))
+        gathered.changed = ", ".join(map(shorten, opened.changed()[:3]))
     return server.address, gathered, _whose(info)
 
 
@@ -223,7 +223,7 @@ def _whose(info: Mapping[str, Any]) -> list[str]:
     return notes
 
 
-def _weights_of(info: Mapping[str, Any]) -> list[LogicalWeight]:
+def _checkpoint_of(info: Mapping[str, Any]) -> Checkpoint:
     from workbench.checkpoint.open import open_checkpoint
 
     path = info["model_path"]
@@ -233,7 +233,11 @@ def _weights_of(info: Mapping[str, Any]) -> list[LogicalWeight]:
             why=f"its checkpoint {shorten(str(path), 80)} is not on this machine",
             next_step='Give them: scan_weights(address, names=["model.layers.0.mlp.down_proj.weight"]).',
         )
-    weights = logical_weights(open_checkpoint(path))
+    return open_checkpoint(path)
+
+
+def _weights_of(opened: Checkpoint) -> list[LogicalWeight]:
+    weights = logical_weights(opened)
     return [weights[at] for at in range(len(weights))]
 
 
@@ -274,6 +278,14 @@ class Gathered:
     own_layout: list[str] = dataclasses.field(default_factory=list)
     failed: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     interrupted: bool = False
+    changed: str = ""
+
+    def stop(self, error: WorkbenchError, names: Sequence[str]) -> None:
+        """Keep what was answered when the server stops answering; without any answer that is an error."""
+        if not self.found:
+            raise error
+        why = f"not answered: the server stopped answering ({error.why or error.what})"
+        self.failed.setdefault(why, []).extend(names)
 
     def why(self) -> dict[str, str]:
         """Say of every name that was not read why."""
@@ -329,6 +341,9 @@ def _by_name(server: Server, names: Sequence[str]) -> Gathered:
         except BadAnswer as error:
             seen.failed.setdefault(str(error), []).append(name)
             continue
+        except WorkbenchError as error:
+            seen.stop(error, wanted[at:])
+            break
         if values is None:
             seen.missing.append(name)
             continue
@@ -362,6 +377,9 @@ def _by_file(server: Server, weights: Sequence[LogicalWeight], ranks: int) -> Ga
         except BadAnswer as error:
             seen.failed.setdefault(str(error), []).extend(names)
             continue
+        except WorkbenchError as error:
+            seen.stop(error, [one.name for _, rest in asks[at:] for one in rest])
+            break
         if values is None:
             seen.missing += names
             continue
@@ -408,25 +426,3 @@ def _split(values: Floats, shapes: Sequence[tuple[int, ...]], ranks: int) -> lis
     else:
         return None
     return np.split(values[: ends[-1]], ends[:-1])
-
-
-def write_held(found: Iterable[Held], file: IO[bytes]) -> int:
-    """Write tensors as safetensors; values that bfloat16 holds exactly are written as such."""
-    header: dict[str, Any] = {}
-    blobs, at = [], 0
-    for one in found:
-        codes = np.ascontiguousarray(one.values).view(np.uint32)
-        short = not (codes & 0xFFFF).any()
-        blob = (codes >> 16).astype("<u2").tobytes() if short else codes.astype("<u4").tobytes()
-        header[one.name] = {
-            "dtype": "BF16" if short else "F32",
-            "shape": list(one.shape),
-            "data_offsets": [at, at + len(blob)],
-        }
-        at += len(blob)
-        blobs.append(blob)
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    file.write(struct.pack("<Q", len(text)) + text)
-    file.writelines(blobs)
-    return at

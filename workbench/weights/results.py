@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from workbench.checkpoint.config import Config
     from workbench.checkpoint.open import Checkpoint
     from workbench.weights.comparison import WeightComparison
+    from workbench.weights.needed import Needed
     from workbench.weights.seen import Seen
 
 Picture = Literal["verdict", "std", "kurtosis"]
@@ -49,6 +50,8 @@ class WeightScan(Result):
         Whether it was stopped before all was read.
     loaded
         Whether it was read from a file: its `source` is then somebody's word, and not opened by itself.
+    config, needed
+        The model's config, and what it needs; not saved with the result, None of one that was loaded.
     """
 
     schema: ClassVar[str] = "workbench.weightscan/1"
@@ -64,6 +67,8 @@ class WeightScan(Result):
     sampled: int | None = None
     interrupted: bool = False
     loaded: bool = False
+    config: Config | None = None
+    needed: Needed | None = None
 
     @classmethod
     def build(
@@ -78,16 +83,19 @@ class WeightScan(Result):
         interrupted: bool = False,
         unseen: int = 0,
         config: Config | None = None,
+        needed: Needed | None = None,
+        changed: str = "",
     ) -> Self:
         """Make the result of what was measured and judged; the findings follow from that.
 
-        `unseen` is how many tensors were asked for and not seen.
+        `unseen` is how many tensors were asked for and not seen; `needed` what the model needs, None where
+        only a part was asked for; `changed` the files that changed while they were read.
         """
         from workbench.weights.findings import conclude
         from workbench.weights.seen import Seen
 
         tensors = Tensors(pairs)
-        seen = Seen(tensors, kind, sampled, interrupted, config, unseen)
+        seen = Seen(tensors, kind, sampled, interrupted, config, unseen, needed, changed)
         verdict, findings = conclude(seen)
         return cls(
             source=source,
@@ -99,6 +107,8 @@ class WeightScan(Result):
             bytes_read=bytes_read,
             sampled=sampled,
             interrupted=interrupted,
+            config=config,
+            needed=needed,
         )
 
     @property
@@ -111,7 +121,9 @@ class WeightScan(Result):
         """Which tensors hold weights, and which of those decide."""
         from workbench.weights.seen import Seen
 
-        return Seen(self.tensors, self.kind, self.sampled, self.interrupted)
+        return Seen(
+            self.tensors, self.kind, self.sampled, self.interrupted, self.config, needed=self.needed
+        )
 
     def compare(
         self,
@@ -164,6 +176,7 @@ class WeightScan(Result):
             row |= {
                 "shape": list(tensor.shape),
                 "corroboration": "; ".join(tensor.corroboration),
+                "parts": "; ".join(part.text() for part in tensor.parts),
             }
             yield row | {f"statistic_{name}": value for name, value in tensor.statistics}
 

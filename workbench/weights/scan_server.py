@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from workbench.errors import WorkbenchError
-from workbench.weights.live import gather_server, write_held
+from workbench.weights.held_file import write_held
+from workbench.weights.live import gather_server
+from workbench.weights.records import Judgement
 from workbench.weights.results import WeightScan
 
 
@@ -50,12 +52,18 @@ def scan_server(
         with path.open("wb") as file:
             size = write_held(gathered.found, file)
         scan = scan_file(path)
+    why = f"{gathered.changed} changed meanwhile"
+    judged = [
+        (one, Judgement("undecided", why, stage=0) if gathered.changed else judgement)
+        for one, judgement in scan.tensors.pairs()
+    ]
     return WeightScan.build(
         address,
-        scan.tensors.pairs(),
+        judged,
         kind="server",
         notes=(*whose, *gathered.notes()),
         bytes_read=size,
         interrupted=scan.interrupted or gathered.interrupted,
         unseen=len(gathered.why()),
+        changed=gathered.changed,
     )

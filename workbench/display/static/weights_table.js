@@ -1,7 +1,7 @@
 // Every tensor in a table: 200,000 rows without building any that nobody looks at.
 
 import { copy, download, h, nameOf, number, plural, sign } from "./dom.js";
-import { reading } from "./table.js";
+import { reading } from "./groups.js";
 
 const TALLEST = 8_000_000; // pixels a browser scrolls exactly; past that, positions are scaled
 const SPARE = 6;

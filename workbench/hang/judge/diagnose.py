@@ -248,8 +248,6 @@ def _words(judged: Judgement, scene: Scene) -> dict[str, str]:
     if helpers and not stopped:
         named["odd"] = helpers[0].role
         named["pids"] = " ".join(str(one.pid) for one in helpers)
-    if group.expected > 1 and group.expected % 2 == 0:
-        named["half"] = str(group.expected // 2)
     if len(odd) == 1:
         named |= _permuted(group, odd[0])
     raised = evidence.raised(group)

@@ -144,12 +144,6 @@ STEPS: Mapping[str, Step] = {
         wrong="the target alone hangs in its capture: look there",
         cost="one start; no speculation while it is off",
     ),
-    "half_the_ranks": Step(
-        spellings=("--tp-size {half}",),
-        right="it starts with fewer ranks: one GPU, one link or the number of ranks is involved",
-        wrong="it hangs with fewer ranks as well: the cause is not a single GPU of the other half",
-        cost="one start; the model has to fit on half the GPUs",
-    ),
     "nccl_debug": Step(
         variable="NCCL_DEBUG=INFO",
         right="the last NCCL line of each rank names the step (socket, P2P, topology) at which it waits, and "
