@@ -270,6 +270,7 @@ MISLEADING = (
                     ]
                 ),
             ),
+            engine="sglang",
             version="0.5.14",
             arguments={"tp-size": "2", "speculative-algorithm": "EAGLE3"},
         ),

@@ -87,6 +87,7 @@ def post_mortem() -> Scene:
         "made by hand",
         (Snapshot(START, "node0", dumps=dumps),),
         (written(log),),
+        engine="sglang",
         version="0.5.14",
         arguments={"tp-size": "4"},
     )
@@ -97,6 +98,7 @@ def log_only(upto: str, ranks: int = 2, *more: str) -> Scene:
         "made by hand",
         (),
         (written([*started(ranks, upto), *more]),),
+        engine="sglang",
         version="0.5.14",
         arguments={"tp-size": str(ranks)},
     )
@@ -107,7 +109,14 @@ def one_behind() -> Scene:
         f"400 TP{rank}| Load weight end. elapsed=300.1 s, type=X, avail mem=66.2 GB"
         for rank in (0, 1, 3)
     ]
-    return Scene("made by hand", (), (written(log),), version="0.5.14", arguments={"tp-size": "4"})
+    return Scene(
+        "made by hand",
+        (),
+        (written(log),),
+        engine="sglang",
+        version="0.5.14",
+        arguments={"tp-size": "4"},
+    )
 
 
 BY_RULE = (

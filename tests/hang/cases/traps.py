@@ -145,7 +145,12 @@ def killed_by_watchdog() -> Scene:
         "510 SIGQUIT received. signum=None, frame=None. It usually means one child failed.",
     ]
     return Scene(
-        "made by hand", log_dumps(4), (written(log),), version="0.5.14", arguments={"tp-size": "4"}
+        "made by hand",
+        log_dumps(4),
+        (written(log),),
+        engine="sglang",
+        version="0.5.14",
+        arguments={"tp-size": "4"},
     )
 
 
@@ -169,7 +174,9 @@ def parent_only() -> Scene:
         for i in range(2)
     )
     shots = tuple(Snapshot(1.8e9 + 30 * i, "node0", (parent, *children)) for i in range(2))
-    return Scene("made by hand", shots, version="0.5.14", arguments={"tp-size": "2"})
+    return Scene(
+        "made by hand", shots, engine="sglang", version="0.5.14", arguments={"tp-size": "2"}
+    )
 
 
 def untitled_sibling(arguments: dict[str, str]) -> Scene:
@@ -435,6 +442,7 @@ TRAPS = (
             "made by hand",
             (),
             (written(started(2, "captured", "0.5.8")),),
+            engine="sglang",
             version="0.5.8",
             arguments={"tp-size": "2", "speculative-algorithm": "EAGLE3"},
         ),
@@ -516,7 +524,11 @@ TRAPS = (
     Case(
         "trap-exit-of-a-pid",
         lambda: Scene(
-            "made by hand", version="0.5.14", arguments={"tp-size": "2"}, exits={-1001: -9}
+            "made by hand",
+            engine="sglang",
+            version="0.5.14",
+            arguments={"tp-size": "2"},
+            exits={-1001: -9},
         ),
         "crashed",
         "unknown",
