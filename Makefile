@@ -43,7 +43,7 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(RUN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(call install_torch,$(RUN))
-	$(RUN)/python -m pip install --quiet --constraint constraints.txt --editable '.[lab,http,pandas,cluster,replay]' --group dev
+	$(RUN)/python -m pip install --quiet --constraint constraints.txt --editable '.[lab,http,pandas,cluster,replay,gguf]' --group dev
 	@touch $@
 
 setup: $(READY)  ## Make .venv and install the workbench into it
@@ -69,7 +69,7 @@ lowest: pyproject.toml  ## Run the tests with the lowest versions that pyproject
 	echo "torch==$(TORCH)" > $(LOWEST)/torch.txt
 	$(LOWEST_UV) --editable '.[lab,http,pandas,cluster]' --group test
 	$(LOWEST_PYTEST) $(LOWEST_TESTS) $(LOWEST_IGNORED:%=--ignore=tests/%)
-	$(LOWEST_UV) --editable '.[lab,http,pandas,cluster,replay]' --group test
+	$(LOWEST_UV) --editable '.[lab,http,pandas,cluster,replay,gguf]' --group test
 	$(LOWEST_PYTEST) $(LOWEST_REPLAY:%=tests/%)
 
 lowest-sample:
@@ -98,6 +98,10 @@ lint: $(READY)  ## Check style, types, imports and words
 collector: $(READY)  ## Pack the collector for nodes without the workbench: dist/workbench-collect.pyz
 	$(RUN)/python -m workbench.hang.collect.pack_collector dist/workbench-collect.pyz
 
+release: $(READY)  ## Check, build and try the files of a release in dist/; uploads nothing
+	$(RUN)/python -m pip install --quiet --group release
+	$(RUN)/python -m tests.release --torch $(TORCH)
+
 bench: $(READY)  ## Measure against peers, ratios in one run
 	$(RUN)/python -m benchmarks
 
@@ -121,4 +125,4 @@ facts-sample: $(READY)
 clean:  ## Remove what the commands above made
 	rm -rf $(VENV) $(LOWEST) reports .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 
-.PHONY: help setup demo test extra lowest lowest-sample mutants mutants-sample facts-check facts-sample engines chromium lab lint collector bench tables clean
+.PHONY: help setup demo test extra lowest lowest-sample mutants mutants-sample facts-check facts-sample engines chromium lab lint collector release bench tables clean
