@@ -30,7 +30,7 @@ LOWEST_IGNORED := browser engines hang/live weights/test_live.py incident/test_s
 LOWEST_REPLAY := test_packaging.py speculation/model/test_draft.py speculation/model/test_fidelity.py \
   speculation/model/test_mla.py
 # What `make extra` runs of them: what meets the libraries.
-LOWEST_SAMPLE := tests/core tests/views tests/cli tests/keys tests/weights tests/checkpoint/test_open.py \
+LOWEST_SAMPLE := tests/core tests/views tests/cli tests/keys tests/weights tests/checkpoint/test_open.py tests/checkpoint/test_broken_folders.py tests/checkpoint/test_remote.py \
   tests/display/test_html.py tests/export/test_export.py tests/test_packaging.py tests/weights/test_records.py
 # The steps of `make extra`, in their order: samples of the long checks.
 EXTRA ?= lint lowest-sample facts-sample
