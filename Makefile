@@ -33,7 +33,7 @@ LOWEST_REPLAY := test_packaging.py speculation/model/test_draft.py speculation/m
 LOWEST_SAMPLE := tests/core tests/views tests/cli tests/keys tests/weights tests/checkpoint/test_open.py tests/checkpoint/test_broken_folders.py tests/checkpoint/test_remote.py \
   tests/display/test_html.py tests/export/test_export.py tests/test_packaging.py tests/weights/test_records.py
 # The steps of `make extra`, in their order: samples of the long checks.
-EXTRA ?= lint lowest-sample facts-sample
+EXTRA ?= lint lint-js lowest-sample facts-sample
 
 help:  ## This list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 10
@@ -95,6 +95,12 @@ lint: $(READY)  ## Check style, types, imports and words
 	$(RUN)/lint-imports
 	$(RUN)/python -m tests.words
 
+TYPESCRIPT := 5.9.3
+lint-js:  ## Check the types of the scripts (skipped without Node)
+	@if command -v npm >/dev/null; then \
+	  npm exec --yes --package typescript@$(TYPESCRIPT) -- tsc --project jsconfig.json; \
+	else echo "lint-js: skipped, nothing is checked: npm is not installed"; fi
+
 collector: $(READY)  ## Pack the collector for nodes without the workbench: dist/workbench-collect.pyz
 	$(RUN)/python -m workbench.hang.collect.pack_collector dist/workbench-collect.pyz
 
@@ -125,4 +131,4 @@ facts-sample: $(READY)
 clean:  ## Remove what the commands above made
 	rm -rf $(VENV) $(LOWEST) reports .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 
-.PHONY: help setup demo test extra lowest lowest-sample mutants mutants-sample facts-check facts-sample engines chromium lab lint collector release bench tables clean
+.PHONY: help setup demo test extra lowest lowest-sample mutants mutants-sample facts-check facts-sample engines chromium lab lint lint-js collector release bench tables clean

@@ -91,7 +91,7 @@ def wrong_sdist(sdist: Path, files: Iterable[str], needed: Iterable[str]) -> lis
     with tarfile.open(sdist) as archive:
         names = {m.name.split("/", 1)[1] for m in archive.getmembers() if not m.isdir()}
     lacks = _differences("the source archive", names & set(needed), set(needed))
-    return lacks + _differences("the source archive", names - ADDED, names & set(files))
+    return lacks + _differences("the source archive", names - ADDED, names & set(files) - ADDED)
 
 
 def _differences(name: str, found: set[str], wanted: set[str]) -> list[str]:

@@ -102,8 +102,11 @@ def test_a_source_archive_has_what_git_keeps_only(tmp_path: Path) -> None:
                 archive.addfile(tarfile.TarInfo(f"a-1/{name}"), io.BytesIO())
         return path
 
-    kept, needed = {"a.py", "LICENSE", "docs/x.md"}, {"a.py", "LICENSE"}
-    assert release.wrong_sdist(archive_of("a.py", "LICENSE", "PKG-INFO"), kept, needed) == []
+    kept, needed = {"a.py", "LICENSE", "docs/x.md", ".gitignore"}, {"a.py", "LICENSE"}
+    assert (
+        release.wrong_sdist(archive_of("a.py", "LICENSE", "PKG-INFO", ".gitignore"), kept, needed)
+        == []
+    )
     assert release.wrong_sdist(archive_of("a.py"), kept, needed) == [
         "the source archive lacks LICENSE"
     ]
