@@ -24,8 +24,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # also works from a clone that is not installed
 
 from benchmarks.kimi_like import write  # noqa: E402
+from workbench.checkpoint.header_columns import Specs  # noqa: E402
 from workbench.checkpoint.open import open_checkpoint  # noqa: E402
-from workbench.checkpoint.safetensors import Specs, join_headers, read_header  # noqa: E402
+from workbench.checkpoint.safetensors import join_headers, read_header  # noqa: E402
 from workbench.checkpoint.sources import LocalFile  # noqa: E402
 
 Reader = Callable[[Path], int]

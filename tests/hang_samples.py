@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 from workbench.core.finding import Confidence, Experiment, Finding
 from workbench.core.verdict import Coverage, Item, Verdict
-from workbench.hang.diagnosis import HangDiagnosis
 from workbench.hang.diagnosis_records import RankRow, Span, ThreadRow, TreeNode
+from workbench.hang.judge.diagnosis import HangDiagnosis
 from workbench.hang.records import Frame
 
 HOSTILE = '</script><img src=x onerror="window.owned=1"><b>&amp;\'`{0}\u2028\u202e'

@@ -36,6 +36,7 @@ def _measure(kind: str) -> Measure:
     random = np.random.default_rng(5)
     values = {
         "trained": random.standard_t(5, 4096) * 0.03,
+        "trained norm": 1 + random.standard_t(5, 4096) * 0.03,
         "at_init": random.normal(0, 0.02, 4096),
         "ones": np.ones(4096),
         "zeros": np.zeros(4096),
@@ -55,8 +56,14 @@ def _measure(kind: str) -> Measure:
 def pair(name: str, shape: tuple[int, ...], kind: str = "trained", **more: Any) -> Pair:
     """One tensor: ``trained``, ``at_init``, ``ones``, ``zeros``; `more` sets fields of either record."""
     size = prod(shape)
+    of_norm = kind == "trained" and len(shape) == 1 and "norm" in name
     measure = dataclasses.replace(
-        _measure(kind), name=name, shape=shape, count=size, seen=size, digest=name
+        _measure("trained norm" if of_norm else kind),
+        name=name,
+        shape=shape,
+        count=size,
+        seen=size,
+        digest=name,
     )
     matrix = len(shape) > 1
     power = 0.02 if matrix else None

@@ -39,12 +39,12 @@ def line_magic(line: str) -> Any:
     """
     from IPython.core.error import UsageError
 
-    import workbench
+    from workbench.panels.opening import panel
 
     try:
         words = shlex.split(line)
         if not words or words[0] == "panel":
-            return workbench.panel(*words[1:])
+            return panel(*words[1:])
         return call_of(words).run()
     except WorkbenchError as error:  # its message is enough: no traceback
         raise UsageError(str(error)) from None

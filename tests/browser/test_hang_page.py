@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from workbench.evidence import launches as store
-from workbench.hang.diagnosis import HangDiagnosis
 from workbench.hang.diagnosis_records import Span
+from workbench.hang.judge.diagnosis import HangDiagnosis
 from workbench.hang.ledger.ledger import LaunchLedger
 
 from ..conftest import ROOT

@@ -9,6 +9,7 @@ import pytest
 
 from workbench.checkpoint.config import Config, parse_config
 from workbench.errors import CheckpointError
+from workbench.facts.flat_config import flattened
 
 LAYER: dict[str, Any] = {
     "model_type": "llama",
@@ -50,8 +51,8 @@ def test_plain() -> None:
     assert config.model_type == "llama"
     assert config.get("hidden_size") == 8
     assert config.get("absent", 3) == 3
-    assert config.flattened() == config.raw
-    assert config.flattened().lost == ()
+    assert flattened(config) == config.raw
+    assert flattened(config).lost == ()
 
 
 def test_none() -> None:
@@ -130,7 +131,7 @@ def test_speculators() -> None:
 
 
 def test_flattened() -> None:
-    flat = Config(SPECULATORS).flattened()
+    flat = flattened(Config(SPECULATORS))
     assert flat["architectures"] == ["LlamaForCausalLMEagle3"]
     assert flat["model_type"] == "llama"
     assert flat["hidden_size"] == 128
@@ -166,7 +167,9 @@ def test_flattened() -> None:
 )
 def test_auxiliary_layers(target: str, ids: list[int], written: list[int], lost: str) -> None:
     verifier = {"verifier": {"architectures": [target]}} if target else {}
-    flat = changed(eagle_aux_hidden_state_layer_ids=ids, speculators_config=verifier).flattened()
+    flat = flattened(
+        changed(eagle_aux_hidden_state_layer_ids=ids, speculators_config=verifier), "0.5.14"
+    )
     assert flat["eagle_config"] == {
         "eagle_aux_hidden_state_layer_ids": written,
         "use_aux_hidden_state": True,
@@ -177,7 +180,7 @@ def test_auxiliary_layers(target: str, ids: list[int], written: list[int], lost:
 
 def test_no_auxiliary_layers() -> None:
     for ids in (None, [], "2", [True]):
-        flat = changed(eagle_aux_hidden_state_layer_ids=ids).flattened()
+        flat = flattened(changed(eagle_aux_hidden_state_layer_ids=ids))
         assert flat["eagle_config"] == {"use_aux_hidden_state": True}
 
 
@@ -194,17 +197,17 @@ def test_no_auxiliary_layers() -> None:
     ],
 )
 def test_lost(fields: dict[str, Any], word: str) -> None:
-    (lost,) = changed(**fields).flattened().lost
+    (lost,) = flattened(changed(**fields)).lost
     assert word in lost
 
 
 def test_norm_before_residual_is_true_by_default() -> None:
     raw = {key: value for key, value in SPECULATORS.items() if key != "norm_before_residual"}
-    assert "by default" in Config(raw).flattened().lost[0]
+    assert "by default" in flattened(Config(raw)).lost[0]
 
 
 def test_flags_and_sizes_are_kept() -> None:
-    flat = changed(norm_output=True, fc_norm=True, target_hidden_size=64, new_flag=3).flattened()
+    flat = flattened(changed(norm_output=True, fc_norm=True, target_hidden_size=64, new_flag=3))
     assert flat["norm_output"] is True
     assert flat["fc_norm"] is True
     assert flat["target_hidden_size"] == 64
@@ -213,10 +216,10 @@ def test_flags_and_sizes_are_kept() -> None:
 
 def test_rope_as_transformers_4_wants_it() -> None:
     rope = {"rope_theta": 5e5, "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0}
-    flat = changed(transformer_layer_config=LAYER | {"rope_parameters": rope}).flattened()
+    flat = flattened(changed(transformer_layer_config=LAYER | {"rope_parameters": rope}))
     assert flat["rope_theta"] == 5e5
     assert flat["rope_scaling"] == {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0}
     nested = LAYER | {"rope_parameters": {"full_attention": {"rope_theta": 1e4}}}
-    assert "by layer type" in changed(transformer_layer_config=nested).flattened().lost[0]
+    assert "by layer type" in flattened(changed(transformer_layer_config=nested)).lost[0]
     layer = {key: value for key, value in LAYER.items() if key != "rope_parameters"}
-    assert changed(transformer_layer_config=layer).flattened()["rope_theta"] == 10000.0
+    assert flattened(changed(transformer_layer_config=layer))["rope_theta"] == 10000.0

@@ -5,26 +5,22 @@ from __future__ import annotations
 import gc
 import json
 import os
-import socket
 import subprocess
 import sys
-import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import safetensors
 import torch
 from packaging.version import Version
 from safetensors.torch import load_file, save_file
 
-from workbench.checkpoint.open import Checkpoint, given, open_checkpoint
+from workbench.checkpoint.open import Checkpoint, open_checkpoint
 from workbench.errors import CheckpointError
+from workbench.facts.flat_config import flattened
 
 CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4}
 
@@ -196,7 +192,7 @@ def test_the_shipped_drafts(root: Path) -> None:
     speculators = open_checkpoint(root / "data" / "drafts" / "speculators")
     assert len(speculators) == 16
     assert speculators.config.layout == "speculators"
-    flat = speculators.config.flattened()
+    flat = flattened(speculators.config)
     assert flat["architectures"] == ["LlamaForCausalLMEagle3"]
     assert flat["hidden_size"] == speculators["norm.weight"].shape[0]
     specforge = open_checkpoint(root / "data" / "drafts" / "specforge")
@@ -252,202 +248,6 @@ def test_packed_floats_come_as_bytes(tmp_path: Path) -> None:
     assert checkpoint.tensor("six").tolist() == [4, 5, 6]
     assert checkpoint.tensor("odd").tolist() == [7, 8, 9]
     assert checkpoint.tensor("odd").dtype == torch.uint8
-
-
-# --- broken folders --------------------------------------------------------------------------------
-
-
-def test_nothing_there(tmp_path: Path) -> None:
-    assert "no such file" in failure(tmp_path / "absent").why
-    assert "no files" in failure(tmp_path).why
-    (tmp_path / "checkpoint-10").mkdir()
-    assert "checkpoint-10" in failure(tmp_path).why
-    (tmp_path / "model.gguf").write_bytes(b"GGUF")
-    assert "GGUF" in failure(tmp_path).why
-    assert "GGUF" in failure(tmp_path / "model.gguf").why
-    assert failure("").what
-    assert failure("a\0b").what
-    np.save(tmp_path / "a.npy", np.ones(3))
-    assert "NumPy" in failure(tmp_path / "a.npy").why
-
-
-def test_index_names_absent_shard(tmp_path: Path) -> None:
-    folder = write_sharded(tmp_path)
-    (folder / "model-00002-of-00002.safetensors").unlink()
-    error = failure(folder)
-    assert "model-00002-of-00002.safetensors" in error.what
-    assert "4 of 7 tensors" in error.why
-
-
-def test_part_absent_without_index(tmp_path: Path) -> None:
-    folder = write_sharded(tmp_path, index=False)
-    (folder / "model-00001-of-00002.safetensors").unlink()
-    assert "no part 1" in failure(folder).why
-
-
-def test_index_names_absent_key(tmp_path: Path) -> None:
-    folder = write_sharded(tmp_path)
-    edit_index(folder, lambda m: m.update({"ghost": "model-00001-of-00002.safetensors"}))
-    error = failure(folder)
-    assert "ghost" in error.what
-
-
-def test_index_lacks_a_key(tmp_path: Path) -> None:
-    """Engines load such a key anyway, so it is a warning."""
-    folder = write_sharded(tmp_path)
-    edit_index(folder, lambda m: m.pop("d2t") and None)
-    checkpoint = open_checkpoint(folder)
-    assert_whole(checkpoint)
-    assert "d2t" in checkpoint.warnings[0]
-    assert "warning: " in repr(checkpoint)
-
-
-def test_index_says_another_shard(tmp_path: Path) -> None:
-    folder = write_sharded(tmp_path)
-    edit_index(folder, lambda m: m.update({"d2t": "model-00001-of-00002.safetensors"}))
-    assert "another file" in open_checkpoint(folder).warnings[0]
-
-
-def test_file_outside_the_index(tmp_path: Path) -> None:
-    folder = write_sharded(tmp_path)
-    save_file({"stray": torch.ones(1)}, folder / "stray.safetensors")
-    checkpoint = open_checkpoint(folder)
-    assert_whole(checkpoint)
-    assert "stray.safetensors" in checkpoint.warnings[0]
-
-
-def test_duplicate_across_shards(tmp_path: Path) -> None:
-    folder = write_sharded(tmp_path, index=False)
-    save_file({"d2t": torch.ones(1)}, folder / "extra.safetensors")
-    error = failure(folder)
-    assert "'d2t' is in two files" in error.what
-    assert "extra.safetensors" in error.what
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["../evil.safetensors", "/etc/passwd", "a/../../b.safetensors", "..", "", "a\\b", "a\0b"],
-)
-def test_index_leads_out(name: str, tmp_path: Path) -> None:
-    folder = write_sharded(tmp_path / "model")
-    save_file({"d2t": torch.ones(1)}, tmp_path / "evil.safetensors")
-    edit_index(folder, lambda m: m.update({"d2t": name}))
-    assert "not inside its folder" in failure(folder).what
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("", "empty"),
-        ("{}", "weight_map"),
-        ('{"weight_map": {}}', "names no tensors"),
-        ('{"weight_map": []}', "not an index"),
-        ('{"weight_map": {"a": 1}}', "not an index"),
-        ('{"weight_map": {"a": {"b": "c"}}}', "not an index"),
-        ('{"weight_map": {"a": "b"', "not an index"),
-        ("version https://git-lfs.github.com/spec/v1\n", "Git LFS"),
-        ("<html></html>", "web page"),
-        ("[" * 100_000, "not an index"),
-        ('{"weight_map": {"a": "x", "b": ["c", "d"]}}', "not an index"),
-    ],
-)
-def test_broken_index(text: str, expected: str, tmp_path: Path) -> None:
-    folder = write_sharded(tmp_path)
-    (folder / "model.safetensors.index.json").write_text(text)
-    assert expected in str(failure(folder))
-
-
-def test_index_in_any_writing(tmp_path: Path) -> None:
-    folder = write_sharded(tmp_path)
-    path = folder / "model.safetensors.index.json"
-    index = json.loads(path.read_text())
-    for text in (
-        json.dumps(index),
-        json.dumps(index, separators=(",", ":")),
-        json.dumps(index, indent=4).replace('": "', '" :\t"'),
-        json.dumps({"weight_map": index["weight_map"]}),
-        json.dumps(index).replace("d2t", "d\\u0032t"),
-    ):
-        path.write_text(text)
-        assert open_checkpoint(folder).warnings == ()
-    twice = '"d2t": "model-00001-of-00002.safetensors", "d2t"'
-    path.write_text(json.dumps(index).replace('"d2t"', twice))
-    assert "more than once" in open_checkpoint(folder).warnings[0]
-
-
-def test_index_with_hundreds_of_thousands_of_entries(tmp_path: Path) -> None:
-    folder = write_sharded(tmp_path)
-    shard = "model-00001-of-00002.safetensors"
-    edit_index(folder, lambda m: m.update({f"ghost.{i}": shard for i in range(300_000)}))
-    assert "300,000 tensors" in failure(folder).what
-
-
-def test_links(tmp_path: Path) -> None:
-    outside = write_single(tmp_path / "outside") / "model.safetensors"
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    (folder / "model.safetensors").symlink_to(outside)
-    error = failure(folder)
-    assert "leads out" in error.what
-    assert str(outside) in error.why
-    (folder / "model.safetensors").unlink()
-    (folder / "model.safetensors").symlink_to("nowhere")
-    assert "cannot read" in failure(folder).what
-    (folder / "model.safetensors").unlink()
-    (folder / "model.safetensors").symlink_to("model.safetensors")
-    assert "cannot read" in failure(folder).what
-    (folder / "model.safetensors").unlink()
-    write_single(folder / "inner")
-    (folder / "model.safetensors").symlink_to("inner/model.safetensors")
-    assert_whole(open_checkpoint(folder))
-    (folder / "config.json").symlink_to("/etc/passwd")
-    with pytest.raises(CheckpointError, match="leads out"):
-        _ = open_checkpoint(folder).config
-
-
-def test_what_is_no_file(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "model.safetensors")
-    assert "FIFO" in failure(tmp_path / "model.safetensors").why
-    assert "FIFO" in failure(tmp_path).why
-    assert "device" in failure("/dev/null").why
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(str(tmp_path / "s.bin"))
-        assert "socket" in failure(tmp_path / "s.bin").why
-    folder = tmp_path / "sharded"
-    write_sharded(folder)
-    (folder / "model-00001-of-00002.safetensors").unlink()
-    (folder / "model-00001-of-00002.safetensors").mkdir()
-    assert "directory" in failure(folder).why
-
-
-@pytest.fixture
-def ordinary_user() -> Iterator[Path]:
-    """A folder of somebody who is not root, as whom the test runs: root may read everything."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o777)
-        root = os.geteuid() == 0
-        if root:
-            os.seteuid(65534)
-        try:
-            yield Path(folder)
-        finally:
-            if root:
-                os.seteuid(0)
-
-
-def test_permission(ordinary_user: Path) -> None:
-    folder = write_single(ordinary_user / "model")
-    file = folder / "model.safetensors"
-    file.chmod(0)
-    for place in (file, folder):
-        assert failure(place).why == "Permission denied"
-    (folder / "x.pt").write_bytes(b"PK")
-    (folder / "x.pt").chmod(0)
-    assert failure(folder / "x.pt").why == "Permission denied"
-    folder.chmod(0)
-    for place in (file, folder):
-        assert failure(place).why == "Permission denied"
-    folder.chmod(0o700)
 
 
 # --- Hub ids and the cache -------------------------------------------------------------------------
@@ -530,175 +330,6 @@ def test_only_the_config_is_cached(
         assert_whole(checkpoint)
         assert checkpoint.files[0].startswith("hf://")
         assert checkpoint.source == place
-
-
-# --- remote ----------------------------------------------------------------------------------------
-
-
-class _Files(BaseHTTPRequestHandler):
-    """Serves a folder, with ranges or without; notes how many bytes were sent."""
-
-    root: Path
-    ranges = True
-    sent = 0
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-    def do_HEAD(self) -> None:
-        self.answer(body=False)
-
-    def do_GET(self) -> None:
-        self.answer(body=True)
-
-    def answer(self, body: bool) -> None:
-        path = self.root / self.path.lstrip("/").partition("?")[0]
-        if not path.is_file():
-            self.send_error(404)
-            return
-        data = path.read_bytes()
-        asked = self.headers.get("Range")
-        if self.ranges and asked:
-            first, last = asked.removeprefix("bytes=").split("-")
-            part = data[int(first) : int(last or len(data)) + 1]
-            self.send_response(206)
-            self.send_header(
-                "Content-Range", f"bytes {first}-{int(first) + len(part) - 1}/{len(data)}"
-            )
-        else:
-            part = data
-            self.send_response(200)
-        if self.ranges:
-            self.send_header("Accept-Ranges", "bytes")
-        self.send_header("Content-Length", str(len(part)))
-        self.end_headers()
-        if body:
-            type(self).sent += len(part)
-            self.wfile.write(part)
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[tuple[str, type[_Files]]]:
-    handler = type("Handler", (_Files,), {"root": tmp_path, "sent": 0})
-    http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=http.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{http.server_port}", handler
-    http.shutdown()
-    http.server_close()
-    thread.join()
-
-
-def test_http(server: tuple[str, type[_Files]], tmp_path: Path) -> None:
-    address, _ = server
-    write_single(tmp_path / "single")
-    write_sharded(tmp_path / "sharded")
-    for place in (
-        f"{address}/single/model.safetensors",
-        f"{address}/single",
-        f"{address}/sharded/",
-        f"{address}/sharded/model.safetensors.index.json",
-    ):
-        checkpoint = open_checkpoint(place)
-        assert_whole(checkpoint)
-        assert checkpoint.config.model_type == "llama"
-        assert checkpoint.files[0].startswith(address)
-
-
-def test_http_reads_ranges_only(server: tuple[str, type[_Files]], tmp_path: Path) -> None:
-    address, handler = server
-    save_file({"a": torch.zeros(4096, 1024), "b": torch.ones(2)}, tmp_path / "m.safetensors")
-    checkpoint = open_checkpoint(f"{address}/m.safetensors")
-    assert handler.sent <= 1 << 16
-    handler.sent = 0
-    assert checkpoint.tensor("a", slice(2, 4)).shape == (2, 1024)
-    assert handler.sent == 2 * 1024 * 4
-
-
-@pytest.mark.parametrize("password", ["s3cret", "s3/cr@t", "s3:cret"])
-def test_an_address_keeps_its_secrets(
-    server: tuple[str, type[_Files]], tmp_path: Path, password: str
-) -> None:
-    address, _ = server
-    with_user = address.replace("://", f"://me:{password}@")
-    for place in (
-        f"{with_user}/nowhere", f"{with_user}/absent.safetensors", f"{address}/x?token={password}&b=1",
-        f"{with_user}/m.safetensors?X-Signature={password}", f"s3://key:{password}@bucket/x",
-        f"nosuch://me:{password}@host/x",
-    ):  # fmt: skip
-        told = str(failure(place))
-        assert password not in told
-        assert "…" in told
-    write_single(tmp_path / "single")
-    checkpoint = open_checkpoint(f"{address}/single/model.safetensors?token={password}")
-    assert_whole(checkpoint)
-    assert password not in str((checkpoint.source, checkpoint.files, checkpoint))
-    assert_whole(open_checkpoint(checkpoint.source))  # a result's source opens again
-    # Another version at the same address is another source.
-    other = open_checkpoint(f"{address}/single/model.safetensors?token=other")
-    assert other.source != checkpoint.source
-    assert given(checkpoint.source).endswith(password)
-    assert given(other.source).endswith("other")
-    assert "omit" in failure(f"{address}/else/model.safetensors?token=…").why
-
-
-def test_no_result_tells_the_secrets_of_an_address(
-    server: tuple[str, type[_Files]], tmp_path: Path
-) -> None:
-    import workbench
-
-    address, _ = server
-    write_single(tmp_path / "one")
-    write_single(tmp_path / "two")
-    one, two = (
-        address.replace("://", "://me:s3cret@") + f"/{name}/model.safetensors"
-        for name in ("one", "two")
-    )
-    scan = workbench.scan_weights(one)
-    for result in (scan, scan.compare(two), workbench.diff_keys(one, two)):
-        page = result.to_html(tmp_path / "page.html").read_text()
-        assert "s3cret" not in "".join((str(result), repr(result), result.to_json(), page))
-        assert "…@" in str(result)
-
-
-def test_http_broken(server: tuple[str, type[_Files]], tmp_path: Path) -> None:
-    address, handler = server
-    assert "no such file" in failure(f"{address}/absent.safetensors").why
-    assert "found no checkpoint" in failure(f"{address}/nowhere").what
-    (tmp_path / "page.safetensors").write_text("<html>401</html>")
-    assert "web page" in failure(f"{address}/page.safetensors").why
-    write_single(tmp_path / "single")
-    handler.ranges = False
-    handler.sent = 0
-    save_file({"a": torch.zeros(1 << 24)}, tmp_path / "large.safetensors")
-    for name in ("single/model", "large"):  # the beginning can be had without ranges
-        checkpoint = open_checkpoint(f"{address}/{name}.safetensors")
-        with pytest.raises(CheckpointError, match="range"):
-            checkpoint.tensor(checkpoint.names[-1])
-    torch.save(weights(), tmp_path / "w.pt")
-    handler.ranges = True
-    assert "another machine" in failure(f"{address}/w.pt").what
-    assert failure("http://127.0.0.1:1/m.safetensors").next_step
-    assert failure("nosuch://x/m.safetensors").next_step
-
-
-def test_memory_filesystem(tmp_path: Path) -> None:
-    import fsspec
-
-    memory = fsspec.filesystem("memory")
-    for folder in (write_single(tmp_path / "single"), write_sharded(tmp_path / "sharded")):
-        for file in folder.iterdir():
-            memory.pipe(f"/wb/{folder.name}/{file.name}", file.read_bytes())
-    for place in (
-        "memory://wb/single",
-        "memory://wb/sharded",
-        "memory://wb/single/model.safetensors",
-    ):
-        checkpoint = open_checkpoint(place)
-        assert_whole(checkpoint)
-        assert checkpoint.config.model_type == "llama"
-    assert "found no checkpoint" in failure("memory://wb").what
-    assert failure("memory://absent").what
 
 
 # --- what a caller may give, and messages about hostile names ----------------------------------------

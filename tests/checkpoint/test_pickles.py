@@ -11,7 +11,7 @@ from tests.conftest import ROOT
 from workbench.checkpoint import pickles
 from workbench.checkpoint.open import open_checkpoint
 from workbench.errors import CheckpointError
-from workbench.loaders.tracer import trace_load
+from workbench.loaders.tracer import files
 from workbench.speculation.evidence.read_features import load_pickle
 
 VERSIONS = {
@@ -33,30 +33,30 @@ def test_a_torch_without_the_fix_reads_no_pickle(
 ) -> None:
     monkeypatch.setattr(torch, "__version__", version)
     assert pickles.is_safe(version) is safe
-    assert trace_load.reads_pickles_safely() is safe
+    assert files.reads_pickles_safely() is safe
     if safe:
         assert list(open_checkpoint(weights).names) == ["a.weight"]
         assert list(load_pickle(weights)) == ["a.weight"]
-        assert trace_load.Files(weights.parent).keys() == ["a.weight"]
+        assert files.Files(weights.parent).keys() == ["a.weight"]
         return
     for read in (open_checkpoint, load_pickle):
         with pytest.raises(CheckpointError, match="CVE-2026-24747") as raised:
             read(weights)
         assert version in raised.value.what
         assert "safetensors" in raised.value.next_step
-    with pytest.raises(trace_load.Unsupported, match="CVE-2026-24747"):
-        trace_load.Files(weights.parent)
+    with pytest.raises(files.Unsupported, match="CVE-2026-24747"):
+        files.Files(weights.parent)
 
 
 def test_safetensors_are_read_by_any_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "__version__", "2.6.0")
     folder = ROOT / "data" / "drafts" / "specforge"
     assert len(open_checkpoint(folder).names) == 15
-    assert len(trace_load.Files(folder).keys()) == 15
+    assert len(files.Files(folder).keys()) == 15
 
 
 def test_nothing_else_calls_torch_load() -> None:
-    allowed = {"workbench/checkpoint/pickles.py", "workbench/loaders/tracer/trace_load.py"}
+    allowed = {"workbench/checkpoint/pickles.py", "workbench/loaders/tracer/files.py"}
     found = {
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / "workbench").rglob("*.py")

@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 from packaging.version import Version
 
 from workbench.checkpoint import safetensors as reader
+from workbench.checkpoint.header_columns import Columns, Specs
+from workbench.checkpoint.header_strict import read_strict
 from workbench.checkpoint.records import DTYPE_BITS
-from workbench.checkpoint.safetensors import Columns, Specs, parse_header
+from workbench.checkpoint.safetensors import parse_header
 from workbench.errors import CheckpointError
 
 # The workbench reads all of the format by itself; to compare, the library must know all of it too.
@@ -135,7 +137,7 @@ def test_readers_agree_on_the_usual_form() -> None:
     for read in (
         reader._read_canonical,
         reader._read_typed,
-        lambda r, s: reader._read_strict(r, "", s),
+        lambda r, s: read_strict(r, "", s),
     ):
         specs = Specs()
         columns = read(raw, specs)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from tests.case_files import writing_case
 from workbench.core.outputs import (
     Kind,
     Output,
@@ -23,7 +24,6 @@ from workbench.core.outputs import (
     writing,
 )
 from workbench.errors import WorkbenchError
-from workbench.evidence.folder import writing_case
 from workbench.evidence.launches import append, from_command
 from workbench.export.index import write_index
 from workbench.hang import speedscope

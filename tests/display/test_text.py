@@ -54,7 +54,6 @@ def test_nothing_is_wider_than_asked(width: int) -> None:
         *text.verdict(False, "no " * 60, width),
         *text.group_line("dropped", LONG, ["23,424 keys", "[2048, 896]", "I32"], width=width),
         *text.table([[LONG, "[1]", "BF16"], ["short", "[2, 3]", "F32"]], width),
-        *text.columns_line(LONG, "right", width),
         text.heading("Dropped", width),
     ]
     assert max(map(wording.cells, lines)) <= width

@@ -11,7 +11,7 @@ import pytest
 from workbench.checkpoint.records import TensorInfo, TensorTable
 from workbench.core.finding import Finding
 from workbench.drafts.contracts import check
-from workbench.drafts.subject import algorithm, arguments
+from workbench.launch.read import read_launch
 from workbench.loaders.outcome import KeyGroup, LoadOutcome
 
 V, D, H = 256, 128, 128
@@ -92,6 +92,8 @@ def run(
         for group in TensorTable.from_rows([TensorInfo(n, "F32", (1,), "") for n in dropped]).groups
     )
     outcome = LoadOutcome(name, version, cls, "profile_source_read", "loads", keys, ())
+    if "launch" in more:
+        more["launch"] = read_launch(more["launch"], version=version)
     found = check(checkpoint, outcome, **more)
     assert all(f.next_step and f.title and f.evidence_for for f in found)
     return {f.code: f for f in found}
@@ -316,14 +318,6 @@ def test_an_eagle3_draft_launched_as_eagle(flag: str) -> None:
     assert breaks(found)
     assert found.experiment is not None
     assert run(draft(t2d=KEPT), launch=launch.replace("EAGLE", "EAGLE3")) == {}
-
-
-def test_arguments_are_read_as_argparse_reads_them() -> None:
-    text = "python -m sglang.launch_server \\\n --speculative-algorithm EAGLE3 --tp 8"
-    assert algorithm(arguments(text)) == "EAGLE3"
-    assert algorithm(("--speculative-algorithm", "EAGLE", "--speculative-algo=EAGLE3")) == "EAGLE3"
-    assert algorithm(("--speculative-accept-threshold-single", "EAGLE")) is None
-    assert algorithm(("--speculative-algorithm",)) == ""
 
 
 def test_a_base_architecture_on_an_eagle3_draft() -> None:

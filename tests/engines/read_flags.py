@@ -44,6 +44,9 @@ def _flag(action):
         "field": action.dest.replace("_", "-"),
         "sort": sort,
         "default": _text(action.default),
+        "choices": None if action.choices is None else [_text(one) for one in action.choices],
+        "nargs": "" if action.nargs is None else str(action.nargs),
+        "required": bool(action.required),
         "deprecated": kind.startswith("Deprecated") or "eprecated" in (action.help or "")[:40],
     }
 

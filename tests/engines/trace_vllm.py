@@ -6,10 +6,11 @@ left out) and ``plain``: only whether it loads, without watching.
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import os
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +21,14 @@ os.environ.update(
     VLLM_PLUGINS="",
     HF_HUB_OFFLINE="1",
 )
-WATCH = Path(__file__).parents[2] / "workbench" / "loaders" / "tracer" / "watch.py"
+TRACER = Path(__file__).parents[2] / "workbench" / "loaders" / "tracer"
 
 
 def load_watch() -> Any:
-    spec = importlib.util.spec_from_file_location("watch", WATCH)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["watch"] = module
-    spec.loader.exec_module(module)
-    return module
+    package = types.ModuleType("workbench_tracer")
+    package.__path__ = [str(TRACER)]
+    sys.modules[package.__name__] = package
+    return importlib.import_module("workbench_tracer.watch")
 
 
 class Loader:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.case_files import writing_case
 from workbench.errors import WorkbenchError
 from workbench.evidence import casefile, folder
 from workbench.evidence.casefile import CaseWriter, read_ends
@@ -21,7 +22,6 @@ from workbench.evidence.folder import (
     open_folder,
     open_inner,
     read_manifest,
-    writing_case,
 )
 from workbench.evidence.redact import LEFT_OUT, Redactor, is_secret
 

@@ -13,8 +13,8 @@ import workbench
 from tests.hang.cases import CASES
 from tests.hang_samples import diverged, idle, partly_seen
 from workbench.core.verdict import OLD
-from workbench.hang.diagnosis import HangDiagnosis
 from workbench.hang.judge.diagnose import diagnose
+from workbench.hang.judge.diagnosis import HangDiagnosis
 
 FOLDER = Path(__file__).parents[1] / "golden" / "saved-0.1"
 HANGS = {

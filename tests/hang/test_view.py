@@ -18,9 +18,9 @@ from tests.forms import check_forms
 from tests.hang_samples import HOSTILE, diverged, hostile, idle, partly_seen
 from workbench.core.wording import cells
 from workbench.display.static_html import static
-from workbench.hang.diagnosis import HangDiagnosis
 from workbench.hang.diagnosis_records import RankRow, Span, TreeNode, walk
 from workbench.hang.judge import wording
+from workbench.hang.judge.diagnosis import HangDiagnosis
 from workbench.hang.records import Frame
 from workbench.hang.saved import forest_of, nodes_of
 

@@ -11,6 +11,7 @@ import pytest
 import workbench
 from workbench.core.finding import Confidence, Finding, Severity
 from workbench.drafts import contracts
+from workbench.keys import verdict
 from workbench.keys.coverage import CHECKS, CONTRACTS, Question, covered, items
 from workbench.loaders import registry
 from workbench.loaders.outcome import LoadOutcome
@@ -54,6 +55,25 @@ def test_every_key_parameter_and_contract_is_listed() -> None:
     assert counts["key"] == len(question.table) == 15
     assert counts["parameter"] == sum(len(g.index) for g in question.outcome.parameters)
     assert counts["contract"] == len(contracts.ALWAYS) + len(contracts.EAGLE3)
+
+
+def test_groups_of_one_name_are_items_of_their_own() -> None:
+    question = healthy()
+    one = question.outcome.parameters[0]
+    both = (one, dataclasses.replace(one, status="missing"))
+    outcome = dataclasses.replace(question.outcome, parameters=both)
+    coverage = covered(dataclasses.replace(question, outcome=outcome))
+    found = {item.name: item.state for item in coverage.items if item.kind == "parameter"}
+    assert found == {one.text: "ok", f"{one.text} (missing)": "wrong"}
+
+
+def test_what_is_not_read_or_written_twice_is_a_warning() -> None:
+    whole = healthy().outcome
+    idle = dataclasses.replace(whole.parameters[0], unused="forward does not call it")
+    outcome = dataclasses.replace(whole, parameters=(idle,), doubled=("a.weight",))
+    found = {f.code: f.severity for f in verdict.findings(outcome, (), DRAFT, "")}
+    assert found == {"loaded-but-unused": "warning", "written-twice": "warning"}
+    assert verdict.findings(whole, (), DRAFT, "") == []
 
 
 def test_every_contract_has_its_words() -> None:
@@ -142,13 +162,15 @@ def test_the_outcome_is_not_believed_beyond_what_it_lists() -> None:
 
 NOT_UNDERSTOOD = {
     "": "empty",
-    "rm -rf '": "split",
-    "bash launch.sh": "not a launch of SGLang",
+    "rm -rf '": "not a launch of SGLang",
+    "bash launch": "not a launch of SGLang",
+    "python -m sglang.launch_server --speculative-algorithm 'EAGLE3": "open quote",
     "python -m sglang.launch_server --config x.yaml": "--config",
     "python -m sglang.launch_server --speculative-algoritm EAGLE3": "--speculative-algoritm",
     "python -m sglang.launch_server --speculative-algorithm EAGLE4": "EAGLE4",
     'vllm serve t --speculative-config \'{"method":"eagle"}\'': "vLLM",
-    "SPEC=--speculative-algorithm; python -m sglang.launch_server $SPEC EAGLE": "variables",
+    "python -m sglang.launch_server $SPEC --speculative-algorithm EAGLE3": "$SPEC",
+    "docker run lmsysorg/sglang:v0.5.9 sglang serve --speculative-algorithm EAGLE3": "0.5.9",
     "python -m sglang.launch_server --model-path t": "no speculative algorithm",
 }
 
@@ -173,9 +195,7 @@ def test_a_launch_that_was_understood_is_checked(launch: str) -> None:
 
 
 def test_a_proved_fault_is_said_though_the_launch_was_not_understood() -> None:
-    found = workbench.diff_keys(
-        "data/drafts/speculators", "sglang==0.5.11", launch="bash launch.sh"
-    )
+    found = workbench.diff_keys("data/drafts/speculators", "sglang==0.5.11", launch="bash launch")
     assert found.ok is False
     assert not found.summary.startswith("Cannot tell")
     assert "not a launch of SGLang" in found.verdict.missing[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +121,23 @@ def test_a_folder_called_like_an_engine_does_not_stand_in_its_way(
 
 
 def test_a_sweep_is_no_surer_than_its_weakest_version() -> None:
-    assert diff("specforge", "sglang").basis == "profile_source_read"
+    found = diff("specforge", "sglang")
+    # The basis is that of the release that is shown, which was run; the verdict is on all of them.
+    assert (found.version, found.basis) == ("0.5.23", "profile_verified")
+    found = diff("speculators", "sglang")
+    assert (found.ok, found.basis, found.verdict.confidence) == (
+        False,
+        "profile_verified",
+        "likely",
+    )
+
+
+def test_places_are_those_of_the_release_that_was_asked_for() -> None:
+    """A release cites its own lines, and only its own."""
+    for version in ("0.5.7", "0.5.11", "0.5.13", "0.5.22"):
+        found = diff("speculators", f"sglang=={version}")
+        said = json.dumps(found.to_dict())
+        assert set(re.findall(r"\.py:\d+[^\"]{0,12}\((0\.[\d.post]+)\)", said)) == {version}
 
 
 def test_models_in_memory_do_not_claim_a_loader() -> None:

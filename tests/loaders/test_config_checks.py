@@ -13,12 +13,13 @@ import pytest
 import workbench
 from workbench.checkpoint.config import Config, parse_config
 from workbench.checkpoint.open import open_checkpoint
+from workbench.facts.flat_config import flattened
 from workbench.loaders import registry
 from workbench.loaders.config_checks import ANY, Rules, check, fits
 from workbench.loaders.profile import Model, NotCovered, Refused
 
 DRAFT = open_checkpoint(Path(__file__).parents[2] / "data" / "drafts" / "speculators").config
-FLAT: dict[str, Any] = dict(DRAFT.flattened())
+FLAT: dict[str, Any] = dict(flattened(DRAFT))
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",

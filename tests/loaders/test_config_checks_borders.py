@@ -10,7 +10,7 @@ import pytest
 from tests.loaders.test_config_checks import ABSENT, LLAMA
 from workbench.checkpoint.config import Config, parse_config
 from workbench.facts.model_types import FIRST_SEEN, OF_SGLANG
-from workbench.loaders.config_checks import Rules, check
+from workbench.loaders.config_checks import FIELDS, Rules, check, fits
 from workbench.loaders.profile import NotCovered, Refused
 
 LOOSE = Rules("4.57.1", sglang=True)
@@ -208,6 +208,37 @@ CASES: list[tuple[Rules, dict[str, Any], dict[str, Any], str]] = [
 def test_what_is_said_of_a_value(at: int) -> None:
     rules, raw, fields, wanted = CASES[at]
     assert said(rules, raw, **fields) == wanted
+
+
+# Values of each kind of field, and their neighbours that are none.
+KINDS: dict[str, tuple[list[Any], list[Any]]] = {
+    "int": ([0, -3], [1.0, True, "1", [1], None]),
+    "int?": ([2, None], [1.5, False]),
+    "ints": ([1, [1, 2], []], [[1, "x"], ["x", 1], [1, True], 1.0, True, "1", None]),
+    "texts": ([["a", "b"], []], [["a", 1], [1, "a"], "a", None]),
+    "flag": ([True, False], [0, 1, "true", None]),
+    "float": ([1.0], [1, True, "1.0", None]),
+    "number": ([1, 1.5], [True, "1", None]),
+    "number?": ([1, None], [False]),
+    "text": (["a", ""], [1, ["a"], None]),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_of_a_kind_and_what_is_not(kind: str) -> None:
+    good, bad = KINDS[kind]
+    assert [value for value in good if not fits(value, kind)] == []
+    assert [value for value in bad if fits(value, kind)] == []
+
+
+@pytest.mark.parametrize("model_type", FIELDS)
+def test_each_field_of_each_class_is_checked_where_types_are(model_type: str) -> None:
+    own = {"model_type": model_type, "architectures": ["LlamaForCausalLM"]}
+    for name, kind in FIELDS[model_type].items():
+        wrong = said(STRICT, own | {name: {"not": "a value"}})
+        assert wrong == "refused", name
+        empty = said(STRICT, own | {name: None})
+        assert (empty == "ok") is kind.endswith("?"), name
 
 
 def test_a_type_is_known_from_its_release_on() -> None:

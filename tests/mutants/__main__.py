@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib.util
 import os
 import pickle
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -30,6 +32,8 @@ DECIDING = ("verdict", "confidence", "release")
 
 def main() -> int:
     """List, sample, flip, test, report; 1 where a condition that decides something survives."""
+    # Ended by a signal it ends its forks too: they would run on, each with a core.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     given = _arguments()
     begun = time.monotonic()
     all_modules = [m for m in modules() if given.only in m.name]
@@ -78,9 +82,12 @@ def _sample(mutants: Sequence[Mutant], most: int, seed: int) -> list[Mutant]:
     if not most or most >= len(mutants):
         return list(mutants)
 
-    # By what each is, not by its place in the list: a new condition elsewhere changes few of the others.
+    # By what each is, not by its place in the list: a new condition elsewhere changes few of the others. By
+    # its file without the folder: a module that moves keeps its sample.
     def draw(mutant: Mutant) -> bytes:
-        return hashlib.sha256(repr((seed, *mutant.key, mutant.change)).encode()).digest()
+        _, *condition = mutant.key
+        what = (seed, Path(mutant.module).name, *condition, mutant.change)
+        return hashlib.sha256(repr(what).encode()).digest()
 
     chosen = set(sorted(range(len(mutants)), key=lambda i: draw(mutants[i]))[:most])
     return [m for i, m in enumerate(mutants) if i in chosen]
@@ -185,13 +192,12 @@ def _flipped(
             print(f"survives: {_line(done.label)}", flush=True)
         elif code == 5:
             raise SystemExit(f"No test was run for {_line(done.label)}\n{done.output}")
-        elif verbose:
+        elif verbose or code == -1:  # no test failed: that is shown, whoever asks
             print(f"killed in {done.seconds:.1f} s by {killer}: {_line(done.label)}", flush=True)
     return survivors
 
 
 def _tested(copy: Path, tests: list[str]) -> tuple[int, str]:
-    sys.dont_write_bytecode = True
     # File by file: the first mostly knows, and the others need not be collected.
     for file, group in groupby(tests, key=lambda test: test.split("::")[0]):
         chosen = Chosen(frozenset(group))
@@ -204,12 +210,17 @@ def _tested(copy: Path, tests: list[str]) -> tuple[int, str]:
 def _write(copy: Path, path: str, text: str) -> None:
     place = copy / path
     place.write_text(text)
-    # A compiled file goes by seconds and size, and two mutants may be alike in both.
-    os.utime(place, (0, 0))
+    _not_compiled(place)
 
 
 def _restore(copy: Path, path: str) -> None:
     shutil.copy2(ROOT / path, copy / path)
+    _not_compiled(copy / path)
+
+
+def _not_compiled(place: Path) -> None:
+    """Remove a compiled file: it goes by seconds and size, and two mutants may be alike in both."""
+    Path(importlib.util.cache_from_source(str(place))).unlink(missing_ok=True)
 
 
 def _line(mutant: Mutant) -> str:

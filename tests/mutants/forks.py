@@ -122,6 +122,7 @@ def _start(job: Job, copy: Path) -> _Running:
         _own_group(pid)
         return _Running(job, copy, pid, time.monotonic())
     try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         _own_group(0)
         _work(job, copy)
     finally:

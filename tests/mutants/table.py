@@ -11,15 +11,15 @@ KEYS = ("keys/test_*.py", "drafts/test_*.py", "loaders/test_hf.py", "loaders/tes
         "loaders/test_vllm.py", "loaders/test_config_checks*.py")  # fmt: skip
 # The ones that start servers or read /proc are left out, and the 2,360 tests of test_metamorphic: of a
 # sample none of them noticed what these do not.
-HANG = ("hang/judge/test_coverage.py",
+HANG = ("hang/judge/test_coverage.py", "hang/judge/test_halts.py",
+        "hang/judge/test_gpu_load.py", "hang/judge/test_votes.py",
         "hang/judge/test_rules*.py", "hang/judge/test_cases.py", "hang/judge/test_waits.py",
         "hang/judge/test_phases.py", "hang/judge/test_borders*.py", "hang/judge/test_other_times.py",
         "hang/judge/test_tree.py")  # fmt: skip
-LEDGER = ("hang/ledger/test_launches*.py",)
-WEIGHTS = ("weights/test_*.py",
-           "weights/test_verdict.py", "weights/test_borders*.py", "weights/test_spectrum.py",
-           "weights/test_compare.py", "weights/test_scan.py", "weights/test_fused.py",
-           "weights/test_hostile.py")  # fmt: skip
+LEDGER = ("hang/ledger/test_verdict.py", "hang/ledger/test_launches*.py")
+WEIGHTS = ("weights/test_coverage.py", "weights/test_verdict.py", "weights/test_borders*.py",
+           "weights/test_spectrum.py", "weights/test_compare.py", "weights/test_scan.py",
+           "weights/test_fused.py", "weights/test_hostile.py", "weights/test_records.py")  # fmt: skip
 REPLAY = ("speculation/ablate/test_causes.py", "speculation/test_result.py", "speculation/test_borders*.py",
           "speculation/ablate/test_ablate.py", "speculation/evidence/test_evidence.py",
           "speculation/model/test_shapes.py",
@@ -42,6 +42,9 @@ MODULES: dict[str, tuple[str, ...]] = {
     "hang/judge/coverage.py": HANG,
     "hang/judge/rank_group.py": HANG,
     "hang/judge/evidence.py": HANG,
+    "hang/judge/gpu_load.py": HANG,
+    "hang/judge/halts.py": HANG,
+    "hang/judge/votes.py": HANG,
     "hang/judge/phases.py": HANG,
     "hang/ledger/rules.py": LEDGER,
     "hang/ledger/verdict.py": LEDGER,

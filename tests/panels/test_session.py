@@ -12,7 +12,7 @@ import pytest
 import workbench
 from workbench.core import progress
 from workbench.errors import WorkbenchError
-from workbench.hang.diagnosis import HangDiagnosis
+from workbench.hang.judge.diagnosis import HangDiagnosis
 from workbench.keys.records import KeyDiff
 from workbench.panels import record
 from workbench.panels.calls import GIVEN, Call

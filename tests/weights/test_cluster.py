@@ -60,7 +60,7 @@ def test_both_workers_take_part(
 
 
 def _cache_size() -> int:
-    from workbench.weights.scan import opened_by_worker
+    from workbench.weights.opened import opened_by_worker
 
     return opened_by_worker.cache_info().currsize
 

@@ -17,7 +17,8 @@ from tests.forms import check_forms
 from tests.weights_samples import HOSTILE
 from workbench.errors import WorkbenchError
 from workbench.weights import compare
-from workbench.weights.results import WeightComparison, WeightScan
+from workbench.weights.comparison import WeightComparison
+from workbench.weights.results import WeightScan
 
 DRAFTS = ROOT / "data" / "incident" / "drafts"
 Tensors = dict[str, np.ndarray]  # type: ignore[type-arg]

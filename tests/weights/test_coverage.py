@@ -12,6 +12,7 @@ import pytest
 from safetensors.numpy import save_file
 
 import workbench
+from tests.weights_samples import pair
 from workbench.weights.coverage import CHECKS, covered, items
 from workbench.weights.results import WeightScan
 from workbench.weights.seen import Seen
@@ -56,9 +57,10 @@ def scan(folder: Path, **tensors: np.ndarray[Any, Any]) -> WeightScan:
 
 
 def trained(rows: int = 256, columns: int = 256) -> np.ndarray[Any, Any]:
-    """A matrix with what training leaves: a few directions that are much larger than the rest."""
+    """A matrix with what training leaves: a few large directions, that favour some rows and columns."""
     numbers = np.random.default_rng(7)
     low = numbers.normal(size=(rows, 4)) @ numbers.normal(size=(4, columns))
+    low *= np.exp(numbers.normal(size=(rows, 1)) + numbers.normal(size=columns))
     return (low + 0.2 * numbers.normal(size=(rows, columns))).astype(np.float32) / 50
 
 
@@ -88,10 +90,29 @@ def test_a_vector_that_is_not_finite_is_a_fault_among_trained_matrices(tmp_path:
 
 def test_matrices_that_are_too_small_are_listed_and_decide_nothing(tmp_path: Path) -> None:
     small = np.random.default_rng(9).normal(size=(4, 4)).astype(np.float32)
-    found = scan(tmp_path, **{"a.weight": trained(), "gate.weight": small})
+    found = scan(tmp_path, **{"a.weight": trained(), "types.weight": small})
     assert found.ok is True
     aside = [text.partition(":")[0] for text in found.verdict.missing]
-    assert aside == ["1 small matrix", "parameters that the model needs"]
+    assert aside == ["1 small matrix"]
+
+
+@pytest.mark.parametrize("name", ["mlp.gate.weight", "score.weight"])
+def test_a_small_gate_or_head_that_nobody_can_judge_keeps_it_open(
+    name: str, tmp_path: Path
+) -> None:
+    small = np.random.default_rng(9).normal(size=(4, 64)).astype(np.float32)
+    found = scan(tmp_path, **{"a.weight": trained(), name: small})
+    assert found.ok is None
+    assert name in found.summary
+
+
+@pytest.mark.parametrize(("wide", "ok"), [(9200, True), (4600, None)])
+def test_an_undecided_matrix_is_excused_up_to_a_share_of_the_model(
+    wide: int, ok: bool | None
+) -> None:
+    undecided = pair("b.weight", (64, 64), verdict="undecided")
+    made = WeightScan.build("x", [pair("a.weight", (90, wide)), undecided])
+    assert made.ok is ok
 
 
 def test_a_sample_says_what_it_left_out(root: Path) -> None:

@@ -342,6 +342,42 @@ def test_one_wrong_answer_leaves_one_tensor_unseen(checkpoint: Path, how: str) -
     assert why in compared.changes[down].reason
 
 
+def test_a_server_that_dies_keeps_what_it_answered(checkpoint: Path) -> None:
+    engine = Engine(as_engine(weights()), model_path=str(checkpoint))
+    asked: list[str] = []
+
+    def answer(path: str, body: dict[str, Any]) -> tuple[int, bytes]:
+        asked.append(str(body.get("name", "")))
+        if len([name for name in asked if name]) > 3:
+            raise ConnectionAbortedError  # the connection closes without an answer
+        return engine(path, body)
+
+    with serving(answer) as address:
+        scan = scan_weights(address)
+    assert 0 < len(scan.tensors) < len(weights())
+    assert scan.ok is None or scan.ok is False
+    assert "stopped answering" in notes(scan)
+    assert "weights.not_seen" in {finding.code for finding in scan.findings}
+
+
+def test_a_checkpoint_that_is_replaced_while_its_server_is_asked_decides_nothing(
+    checkpoint: Path,
+) -> None:
+    engine = Engine(as_engine(weights()), model_path=str(checkpoint))
+
+    def answer(path: str, body: dict[str, Any]) -> tuple[int, bytes]:
+        if body.get("name") == "lm_head.weight":
+            file = next(checkpoint.glob("*.safetensors"))
+            (checkpoint / "new").write_bytes(file.read_bytes())
+            (checkpoint / "new").replace(file)
+        return engine(path, body)
+
+    with serving(answer) as address:
+        scan = scan_weights(address)
+    assert scan.ok is None
+    assert "changed while it was read" in scan.summary
+
+
 def test_a_server_that_answers_everything_wrongly_is_an_error(checkpoint: Path) -> None:
     engine = Engine({}, model_path=str(checkpoint))
 

@@ -149,7 +149,7 @@ def test_where_all_is_at_init_it_says_all() -> None:
         (pair("norm.weight", (64,), verdict="invalid", inf=3), False, "weights.invalid"),
         (pair("fc.weight", (64, 64), verdict="invalid", family="memory"), False, "weights.memory"),
         (pair("fc.weight", (64, 64), verdict="undecided"), None, "weights.undecided"),
-        (pair("fc.weight", (64, 64), verdict="undecided", seen=0), None, "weights.undecided"),
+        (pair("fc.weight", (64, 64), verdict="undecided", seen=0), None, "weights.unread"),
         (pair("type_embed.weight", (2, 64), verdict="undecided"), True, "weights.too_small"),
         (pair("pooler.dense.weight", (64, 64), "at_init"), None, "weights.seldom_read"),
         (pair("embed_tokens.weight", (64, 64), verdict="invalid", nan=4096), None, "weights.filled_later"),
@@ -165,7 +165,7 @@ def test_where_all_is_at_init_it_says_all() -> None:
         (pair("rotary_emb.inv_freq", (32, 32), "at_init"), True, "weights.not_weights"),
         (pair("d2t", (64, 64), dtype="I64", verdict="undecided"), True, "weights.not_weights"),
         (pair("q.weight", (64, 64), "at_init", dtype="I32", layout="gptq"), False, "weights.at_init"),
-        (pair("q.packed", (64, 64), dtype="I32", verdict="undecided", seen=0), None, "weights.undecided"),
+        (pair("q.packed", (64, 64), dtype="I32", verdict="undecided", seen=0), None, "weights.unread"),
     ],
     ids=str,
 )  # fmt: skip

@@ -110,24 +110,6 @@ class Config:
     def __bool__(self) -> bool:
         return bool(self.raw)
 
-    def flattened(self) -> Flattened:
-        """Return a flat config that SGLang's ``LlamaForCausalLMEagle3`` can read.
-
-        SGLang knows nothing of speculators' fields (0.5.8 to 0.5.23): the decoder layer's config moves to
-        the top, and the auxiliary layers into ``eagle_config``. A config that is flat already is returned
-        unchanged, with nothing lost.
-
-        Returns
-        -------
-        Flattened
-            A dict, with `lost`: in words, what cannot be expressed there.
-        """
-        if self.layout != "speculators":
-            return Flattened(self.raw)
-        from workbench.checkpoint.flatten import flatten
-
-        return flatten(self.raw)
-
 
 def parse_config(data: bytes, source: str) -> Config:
     """Return the config in a file's bytes.

@@ -169,10 +169,11 @@ def _flaw_of_plain(info: TensorInfo) -> str:
         return f"its type {shown(info.dtype)} is not known"
     if info.dtype == "C64":
         return "it holds complex numbers"
-    if info.dtype in _CODES and (len(info.shape) > 1 or DTYPE_BITS[info.dtype] < 8):
+    packed = info.name.endswith(".weight") and prod(info.shape) > 1
+    if info.dtype in _CODES and (len(info.shape) > 1 or DTYPE_BITS[info.dtype] < 8 or packed):
         return (
-            f"it is a matrix of {info.dtype}: codes of a quantised layout without the scales that go "
-            "with them, or in a layout not known here"
+            f"it is {'a matrix of ' * (len(info.shape) > 1)}{info.dtype}: codes of a quantised layout "
+            "without the scales that go with them, or in a layout not known here"
         )
     return ""
 

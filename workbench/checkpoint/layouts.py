@@ -12,6 +12,9 @@ leaves two readings open, raises: a wrong number is worse than none.
 |MXFP4|e2m1 2^(scale - 127)|OCP Microscaling 1.0, gpt-oss|
 |FP8 and int8|(code - zero) scale, per tensor, row, group or block|DeepSeek-V3, compressed-tensors|
 |GPTQ|(code - zero) scale; version 1 stores zero - 1|AutoGPTQ, GPTQModel|
+|bitsandbytes nf4, fp4|level of the code x absmax of its block; absmax may be 8-bit codes|bitsandbytes, QLoRA|
+|bitsandbytes int8|code x SCB / 127, a scale a row|bitsandbytes|
+|GGUF|by the package gguf|llama.cpp|
 |AWQ|(code - zero) scale; eight columns a word in the order 0 2 4 6 1 3 5 7|AutoAWQ|
 """
 
@@ -25,6 +28,7 @@ import numpy as np
 
 from workbench.checkpoint import quantized as q
 from workbench.checkpoint.number import E2M1, to_float32
+from workbench.checkpoint.packed import gptq_or_awq, pack_quantized, weight_arguments
 from workbench.errors import CheckpointError, shown
 
 if TYPE_CHECKING:
@@ -93,6 +97,10 @@ def plan(ckpt: Checkpoint, name: str, layout: str, members: Mapping[str, str]) -
         A member is missing, the members do not fit each other, or two readings are open.
     """
     parts = _Parts(ckpt, name, members)
+    if ckpt.gguf is not None and name in ckpt.gguf.quantized:
+        from workbench.checkpoint.gguf import lines_of
+
+        return lines_of(parts, ckpt.gguf.quantized[name])
     if "scale" not in parts:
         raise parts.refused("its scale is missing")
     if layout in (q.NVFP4_PACK, q.NVFP4_MODELOPT):
@@ -104,13 +112,13 @@ def plan(ckpt: Checkpoint, name: str, layout: str, members: Mapping[str, str]) -
     if layout in (q.FP8, q.FP8_BLOCK, q.INT8):
         return _scaled(parts)
     if layout == q.PACK:
-        from workbench.checkpoint.packed import pack_quantized
-
         return pack_quantized(parts)
     if layout in (q.GPTQ, q.AWQ):
-        from workbench.checkpoint.packed import gptq_or_awq
-
         return gptq_or_awq(parts, awq=layout == q.AWQ)
+    if layout in (q.NF4, q.FP4, q.BNB8):
+        from workbench.checkpoint.bitsandbytes import eight_bits, four_bits
+
+        return eight_bits(parts) if layout == q.BNB8 else four_bits(parts)
     raise parts.refused(f"the layout {shown(layout)} is not known here")
 
 
@@ -231,12 +239,3 @@ def _declared(parts: _Parts) -> list[tuple[int, int]]:
         for pair in found
         if isinstance(pair, list) and len(pair) == 2 and all(isinstance(x, int) for x in pair)
     ]
-
-
-def weight_arguments(settings: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return what a compressed-tensors config says of its groups' weights."""
-    groups = settings.get("config_groups")
-    if not isinstance(groups, dict):
-        return []
-    weights = [group.get("weights") for group in groups.values() if isinstance(group, dict)]
-    return [found for found in weights if isinstance(found, dict)]

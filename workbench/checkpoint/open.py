@@ -28,16 +28,18 @@ from workbench.checkpoint.folder import (
     check_file,
     find_files,
 )
+from workbench.checkpoint.header_columns import Specs
 from workbench.checkpoint.index import check_index
 from workbench.checkpoint.records import TensorInfo, TensorTable
-from workbench.checkpoint.safetensors import Specs, join_headers, read_header
-from workbench.checkpoint.sources import LocalFile, Source, looks_like, unreadable
+from workbench.checkpoint.safetensors import join_headers, read_header
+from workbench.checkpoint.sources import LocalFile, Source, Stamp, looks_like, unreadable
 from workbench.checkpoint.values import as_torch, check_numpy, read_flat, read_units
 from workbench.errors import LONGEST, CheckpointError, shorten, shown, without_secrets
 
 if TYPE_CHECKING:
     import torch
 
+    from workbench.checkpoint.gguf import GgufFile
     from workbench.checkpoint.quantized import Quantization
     from workbench.checkpoint.torch_zip import TorchFile
 
@@ -76,6 +78,7 @@ class Checkpoint:
         warnings: Sequence[str] = (),
         shard_metadata: Mapping[str, Mapping[str, str]] | None = None,
         torch_files: Mapping[str, TorchFile] | None = None,
+        stamps: Mapping[str, Stamp | None] | None = None,
     ) -> None:
         self.source = source
         self.table = table
@@ -87,6 +90,8 @@ class Checkpoint:
         self._torch_files = dict(torch_files or {})
         self._shard_metadata = dict(shard_metadata or {})
         self.sources = files.sources
+        self._stamps = dict(stamps or {})
+        self.gguf: GgufFile | None = None
         self.is_single_file = files.single
         self.index_name = PurePosixPath(files.index.label).name if files.index else ""
 
@@ -110,6 +115,17 @@ class Checkpoint:
         """The same, as the place whose files may be opened."""
         return self._folder if isinstance(self._folder, LocalFolder) else None
 
+    def changed(self) -> tuple[str, ...]:
+        """Return which files were replaced, removed or written to since they were opened.
+
+        Of files on other machines nothing is known.
+        """
+        return tuple(
+            name
+            for name, before in self._stamps.items()
+            if (path := self._sources[name].local) is not None and Stamp.of(path) != before
+        )
+
     def shard_metadata(self, shard: str) -> Mapping[str, str]:
         """Return the ``__metadata__`` of one file."""
         return self._shard_metadata.get(shard, {})
@@ -123,6 +139,8 @@ class Checkpoint:
         CheckpointError
             There is one, but it is broken.
         """
+        if self.gguf is not None:
+            return Config(self.gguf.config)
         if self._folder is None or not self._folder.exists("config.json"):
             return Config()
         file = self._folder.open("config.json")
@@ -137,6 +155,8 @@ class Checkpoint:
     @cached_property
     def quantization(self) -> Quantization:
         """Which tensors belong together in a quantised layout, and whether the config agrees."""
+        if self.gguf is not None:
+            return self.gguf.quantization
         from workbench.checkpoint.quantized import recognise
 
         return recognise(self.table, self.config)
@@ -289,6 +309,36 @@ _ACCEPTED = (
     "Give a folder, a .safetensors, .bin or .pt file, an *.index.json, a Hub id (org/name) or an address "
     "(https://, s3://)."
 )
+
+
+def open_gguf(path: str | os.PathLike[str]) -> Checkpoint | None:
+    """Open a GGUF file, or the only one in a folder without other weights; None for anything else.
+
+    Its names and layouts are llama.cpp's: statistics of its values mean something, while what an engine makes
+    of its names is another question. So `open_checkpoint` refuses it.
+    """
+    from workbench.checkpoint.gguf import read_gguf
+
+    place = Path(path).expanduser()
+    if place.is_dir():
+        files = sorted(place.iterdir())
+        if any(file.name.endswith((SAFETENSORS, *TORCH)) for file in files):
+            return None
+        files = [file for file in files if file.suffix == ".gguf"]
+        if len(files) != 1:
+            return None
+        place = files[0]
+    if place.suffix != ".gguf" or not place.is_file():
+        return None
+    source = LocalFile(place)
+    stamp = Stamp.of(place)
+    found = read_gguf(source)
+    opened = Checkpoint(
+        os.fspath(path), Files("gguf", (source,), single=True), found.table, {}, None,
+        stamps={source.name: stamp},
+    )  # fmt: skip
+    opened.gguf = found
+    return opened
 
 
 def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
@@ -473,6 +523,7 @@ def _has_weights(folder: LocalFolder) -> bool:
 
 
 def _read(source: str, files: Files, folder: Folder | None) -> Checkpoint:
+    stamps = {file.name: Stamp.of(file.local) for file in files.sources if file.local is not None}
     if files.form == "torch":
         from workbench.checkpoint.torch_zip import open_torch
 
@@ -481,7 +532,9 @@ def _read(source: str, files: Files, folder: Folder | None) -> Checkpoint:
         keys = keys_of(table.names)
         _check_unique(table, keys)
         warnings += check_index(files.index, table, keys)
-        return Checkpoint(source, files, table, {}, folder, warnings, torch_files=opened)
+        return Checkpoint(
+            source, files, table, {}, folder, warnings, torch_files=opened, stamps=stamps
+        )
     specs = Specs()
     with _no_collection():
         if len(files.sources) > 1 and files.sources[0].local is None:
@@ -497,7 +550,7 @@ def _read(source: str, files: Files, folder: Folder | None) -> Checkpoint:
     for header in headers:
         metadata |= header.metadata
     by_shard = {f.name: h.metadata for f, h in zip(files.sources, headers, strict=True)}
-    return Checkpoint(source, files, table, metadata, folder, warnings, by_shard)
+    return Checkpoint(source, files, table, metadata, folder, warnings, by_shard, stamps=stamps)
 
 
 @contextmanager

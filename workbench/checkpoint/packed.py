@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -69,9 +70,16 @@ def pack_quantized(parts: _Parts) -> Plan:
     return (tall, columns), lines
 
 
-def _bits_of_pack(parts: _Parts, words: int, columns: int) -> int:
-    from workbench.checkpoint.layouts import weight_arguments
+def weight_arguments(settings: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return what a compressed-tensors config says of its groups' weights."""
+    groups = settings.get("config_groups")
+    if not isinstance(groups, dict):
+        return []
+    weights = [group.get("weights") for group in groups.values() if isinstance(group, dict)]
+    return [found for found in weights if isinstance(found, dict)]
 
+
+def _bits_of_pack(parts: _Parts, words: int, columns: int) -> int:
     said = {arguments.get("num_bits") for arguments in weight_arguments(parts.settings)}
     fits = [bits for bits in _SPLIT if -(-columns // (32 // bits)) == words]
     declared = [bits for bits in fits if bits in said]

@@ -4,7 +4,7 @@ Works on templates of names, never name by name. Nothing is dequantised here; th
 takes: the format, the members by role and the indices of every weight.
 
 Sources: compressed-tensors (compressors/pack_quantized, nvfp4), ModelOpt's unified Hugging Face export,
-DeepSeek-V3's FP8 blocks, gpt-oss, AutoGPTQ and AutoAWQ.
+DeepSeek-V3's FP8 blocks, gpt-oss, AutoGPTQ, AutoAWQ and bitsandbytes.
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ INT8 = "int8"
 MXFP4 = "mxfp4"
 GPTQ = "gptq"
 AWQ = "awq"
+NF4 = "bitsandbytes nf4"
+FP4 = "bitsandbytes fp4"
+BNB8 = "bitsandbytes int8"
 
 _F8 = frozenset({"F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"})
 _ANY: frozenset[str] = frozenset()
@@ -84,6 +87,29 @@ _RULES = (
         {"scale": ".weight_scale", "global_scale": ".weight_scale_2"},
         {"input_scale": ".input_scale"},
     ),
+    *(
+        _Rule(
+            layout,
+            ".weight",
+            frozenset({"U8"}),
+            ".weight",
+            {
+                "scale": ".weight.absmax",
+                "map": ".weight.quant_map",
+                "state": f".weight.quant_state.bitsandbytes__{kind}",
+            },
+            {"nested_scale": ".weight.nested_absmax", "nested_map": ".weight.nested_quant_map"},
+        )
+        for layout, kind in ((NF4, "nf4"), (FP4, "fp4"))
+    ),
+    _Rule(
+        BNB8,
+        ".weight",
+        frozenset({"I8"}),
+        ".weight",
+        {"scale": ".SCB"},
+        {"format": ".weight_format"},
+    ),
     _Rule(FP8_BLOCK, ".weight", _F8, ".weight", {"scale": ".weight_scale_inv"}),
     _Rule(
         FP8,
@@ -123,6 +149,7 @@ _METHODS: Mapping[str, frozenset[str]] = {
     "gptq": frozenset({GPTQ}),
     "awq": frozenset({AWQ}),
     "fbgemm_fp8": frozenset({FP8}),
+    "bitsandbytes": frozenset({NF4, FP4, BNB8}),
 }
 # What compressed-tensors' own word for the layout means.
 _FORMATS: Mapping[str, frozenset[str]] = {

@@ -5,7 +5,7 @@ A header is JSON. Three readers agree on it and differ in speed:
 1. `_read_canonical` finds the columns with numpy, in the form that the format's own writer gives (and
    ``json.dumps`` without spaces). It accepts a header only when every byte of it was accounted for.
 2. `_read_typed` lets msgspec decode any other well-formed header.
-3. `_read_strict` goes through Python's json, pair by pair. It is slow, sees what the others cannot
+3. `read_strict` goes through Python's json, pair by pair. It is slow, sees what the others cannot
    (duplicate keys) and says what is wrong.
 
 Whatever one of them does not like goes to the next; only the last one complains.
@@ -14,27 +14,21 @@ Whatever one of them does not like goes to the next; only the last one complains
 from __future__ import annotations
 
 import dataclasses
-import json
-import re
 from collections.abc import Sequence
-from math import prod
-from threading import Lock
-from typing import Any, NamedTuple, NoReturn, TypeGuard
+from typing import NoReturn
 
 import msgspec
 import numpy as np
 
 from workbench.checkpoint.columns import Ints, Text, Words, keys_of
-from workbench.checkpoint.records import DTYPE_BITS, TensorTable
-from workbench.checkpoint.sources import Source, looks_like, not_json
-from workbench.errors import LONGEST_VALUE, CheckpointError, shown
+from workbench.checkpoint.header_columns import DAMAGED, MAX_NAME, REWRITE, Columns, Specs
+from workbench.checkpoint.header_strict import PAIRS, is_metadata, read_strict
+from workbench.checkpoint.records import TensorTable
+from workbench.checkpoint.sources import Source, looks_like
+from workbench.errors import CheckpointError, shown
 
 # The format's own bound (safetensors 0.8, MAX_HEADER_SIZE).
 MAX_HEADER = 100_000_000
-# Far beyond any name of a tensor; engines set no bound, but a name of megabytes is an attack or damage.
-MAX_NAME = 1 << 16
-DAMAGED = "Download or copy the file again, and compare its size and checksum with the origin."
-REWRITE = "Have the program that wrote it write it again; engines refuse such a file too."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,53 +58,6 @@ class Header:
     metadata: dict[str, str]
     data: int
     keys: Words
-
-
-class Specs:
-    """The distinct pairs of dtype and shape of a checkpoint: some thirty for 200,000 tensors."""
-
-    def __init__(self) -> None:
-        self.codes: dict[tuple[str, tuple[int, ...]], int] = {}
-        self.nbytes: list[int] = []
-        self._by_text: dict[bytes, int] = {}
-        self._lock = Lock()  # headers of remote files are read side by side
-
-    def code(self, dtype: str, shape: tuple[int, ...]) -> int:
-        """Return the code of a dtype and shape; ValueError where there can be no such tensor."""
-        code = self.codes.get((dtype, shape))
-        if code is None:
-            bits = prod(shape) * DTYPE_BITS[dtype] if dtype in DTYPE_BITS else -1
-            # Two negative sizes make a positive product.
-            if min(bits, *shape, 0) < 0 or bits % 8 or bits >= 1 << 63:
-                raise ValueError(dtype, shape)
-            with self._lock:
-                if (dtype, shape) not in self.codes:
-                    self.nbytes.append(bits // 8)
-                    self.codes[dtype, shape] = len(self.codes)
-            code = self.codes[dtype, shape]
-        return code
-
-    def of_text(self, text: bytes) -> int:
-        """Return the code of ``":{"dtype":"F32","shape":[2,3],"data_offsets":[``, or -1."""
-        code = self._by_text.get(text)
-        if code is None:
-            match = _SPEC.fullmatch(text)
-            if match is None:
-                return -1
-            shape = tuple(int(part) for part in match[2].split(b",")) if match[2] else ()
-            try:
-                code = self.code(match[1].decode(), shape)
-            except ValueError:
-                return -1
-            self._by_text[text] = code
-        return code
-
-
-_NUMBER = rb"(?:0|[1-9][0-9]{0,18})"
-_SPEC = re.compile(
-    rb'":\{"dtype":"([A-Z0-9_]+)","shape":\[((?:%b(?:,%b)*)?)\],"data_offsets":\['
-    % (_NUMBER, _NUMBER)
-)
 
 
 def read_header(source: Source, specs: Specs) -> Header:
@@ -188,24 +135,13 @@ def parse_header(raw: bytes, size: int, label: str, specs: Specs) -> Header:
     specs
         Collects the dtypes and shapes.
     """
-    read = _read_canonical(raw, specs) or _read_typed(raw, specs) or _read_strict(raw, label, specs)
+    read = _read_canonical(raw, specs) or _read_typed(raw, specs) or read_strict(raw, label, specs)
     data = 8 + len(raw)
     _check_layout(read, specs, size - data, label)
     keys = keys_of(read.names) if read.keys is None else read.keys
     return Header(
         read.names, read.spec, read.begin + data, read.end + data, read.metadata, data, keys
     )
-
-
-class Columns(NamedTuple):
-    """What a reader found: offsets count from the data section, keys where they came for free."""
-
-    names: list[str]
-    spec: Ints
-    begin: Ints
-    end: Ints
-    metadata: dict[str, str]
-    keys: Words | None = None
 
 
 # --- 1. the usual form, by columns ----------------------------------------------------------------
@@ -265,10 +201,10 @@ def _metadata_at(body: bytes, at: int) -> tuple[dict[str, str], int] | None:
     # A decoder wants text; the metadata is nearly always short, so it gets a short one first.
     for length in (4096, len(body)):
         try:
-            value, end = _PAIRS.raw_decode(body[at : at + length].decode("ascii"))
+            value, end = PAIRS.raw_decode(body[at : at + length].decode("ascii"))
         except (ValueError, RecursionError):
             continue
-        return (dict(value), at + end) if _is_metadata(value) else None
+        return (dict(value), at + end) if is_metadata(value) else None
     return None
 
 
@@ -328,148 +264,11 @@ def _read_typed(raw: bytes, specs: Specs) -> Columns | None:
     return Columns(names, np.array(spec, dtype=np.int64), offsets[:, 0], offsets[:, 1], metadata)
 
 
-# --- 3. pair by pair --------------------------------------------------------------------------------
-
-
-class _Pairs(list[tuple[str, Any]]):
-    """A JSON object as its pairs, duplicates included."""
-
-
-def _no_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not JSON")
-
-
-_PAIRS = json.JSONDecoder(object_pairs_hook=_Pairs, parse_constant=_no_constant)
-
-
-def _is_metadata(value: Any) -> bool:
-    return (
-        isinstance(value, _Pairs)
-        and all(isinstance(text, str) and _is_text(name + text) for name, text in value)
-        and len(dict(value)) == len(value)
-    )
-
-
-def _is_text(text: str) -> bool:
-    """Whether the text has no half characters, which Python's json lets pass."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _read_strict(raw: bytes, label: str, specs: Specs) -> Columns:
-    """Read a header pair by pair, and say what is wrong with it."""
-    try:
-        text = raw.decode("utf-8")
-        value = _PAIRS.decode(text)
-    except UnicodeDecodeError as error:
-        raise _broken(
-            label, f"it is not UTF-8 at byte {error.start} of the header", DAMAGED
-        ) from None
-    except (ValueError, RecursionError) as error:
-        raise _broken(label, not_json(error), DAMAGED) from None
-    if not isinstance(value, _Pairs):
-        raise _broken(
-            label, f"it is {_written(value)}, not an object that describes tensors by name", DAMAGED
-        )
-    names: list[str] = []
-    codes: list[int] = []
-    offsets: list[tuple[int, int]] = []
-    metadata: dict[str, str] = {}
-    seen: set[str] = set()
-    for name, entry in value:
-        if len(name) > MAX_NAME:
-            raise _broken(
-                label,
-                f"the name {shown(name, 60)} has {len(name):,} characters; no real checkpoint has one of "
-                f"more than {MAX_NAME:,}",
-                "Ask whoever wrote the file; a name of that length comes from damage or from an attack.",
-            )
-        if name in seen:
-            raise CheckpointError(
-                f"{label} names {shown(name)} twice in its header",
-                why="most readers silently keep the last one; which one was meant is unknown",
-                next_step=REWRITE,
-            )
-        seen.add(name)
-        if name == "__metadata__":
-            if not _is_metadata(entry):
-                raise _broken(label, "__metadata__ is not an object with text values", REWRITE)
-            metadata = dict(entry)
-            continue
-        if not _is_text(name):
-            raise _broken(label, f"the name {shown(name)} holds half a character", REWRITE)
-        code, span = _strict_entry(name, entry, label, specs)
-        names.append(name)
-        codes.append(code)
-        offsets.append(span)
-    table = np.array(offsets, dtype=np.int64).reshape(-1, 2)
-    return Columns(names, np.array(codes, dtype=np.int64), table[:, 0], table[:, 1], metadata)
-
-
-def _strict_entry(name: str, entry: Any, label: str, specs: Specs) -> tuple[int, tuple[int, int]]:
-    what = f"tensor {shown(name)}"
-    if not isinstance(entry, _Pairs):
-        raise _broken(label, f"{what} is not described by an object", REWRITE)
-    fields = dict(entry)
-    if len(fields) != len(entry):
-        raise _broken(label, f"{what} has the same field twice", REWRITE)
-    dtype, shape, span = (fields.get(field) for field in ("dtype", "shape", "data_offsets"))
-    if not isinstance(dtype, str) or dtype not in DTYPE_BITS:
-        raise _broken(
-            label,
-            f"{what} has the dtype {_written(dtype, 60)}; known: {', '.join(sorted(DTYPE_BITS))}",
-            "Check the spelling in the writer; a newer format needs a newer workbench.",
-        )
-    if not _are_sizes(shape):
-        raise _broken(
-            label, f"{what} has the shape {_written(shape)}: not a list of whole numbers", REWRITE
-        )
-    if not _are_sizes(span) or len(span) != 2:
-        raise _broken(
-            label, f"{what} has the data_offsets {_written(span)}: not two whole numbers", REWRITE
-        )
-    if span[0] > span[1] or span[1] >= 1 << 62:
-        reason = "they run backwards" if span[0] > span[1] else "files cannot be that long"
-        raise _broken(label, f"{what} has the data_offsets {span!r}: {reason}", REWRITE)
-    try:
-        return specs.code(dtype, tuple(shape)), (span[0], span[1])
-    except ValueError:
-        raise _broken(
-            label,
-            f"{what}, {dtype} {shown(shape)}, does not take a whole number of bytes that a file could hold",
-            REWRITE,
-        ) from None
+# --- layout ----------------------------------------------------------------------------------------
 
 
 def _bytes(number: int) -> str:
     return f"{number:,} byte{'s' * (number != 1)}"
-
-
-def _written(value: Any, longest: int = LONGEST_VALUE) -> str:
-    """Return a JSON value as the header has it, shortened."""
-    if isinstance(value, _Pairs):
-        return shown(dict(value), longest) if value else "{} (an object)"
-    if value is None or isinstance(value, bool):
-        return json.dumps(value)
-    return shown(value, longest)
-
-
-def _are_sizes(value: Any) -> TypeGuard[list[int]]:
-    return (
-        isinstance(value, list)
-        and not isinstance(value, _Pairs)
-        and all(type(item) is int and 0 <= item < 1 << 64 for item in value)
-    )
-
-
-def _broken(label: str, why: str, next_step: str) -> CheckpointError:
-    return CheckpointError(f"{label} has a broken safetensors header", why=why, next_step=next_step)
-
-
-# --- layout ----------------------------------------------------------------------------------------
 
 
 def _check_layout(read: Columns, specs: Specs, room: int, label: str) -> None:

@@ -91,6 +91,24 @@ def not_json(error: Exception) -> str:
     return f"it is not JSON: {error}"
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Stamp:
+    """What of a file changes when it is written anew or replaced: its inode, size and time."""
+
+    inode: int
+    size: int
+    modified: int
+
+    @classmethod
+    def of(cls, path: Path) -> Stamp | None:
+        """Return the stamp of a file; None where there is none any more."""
+        try:
+            found = os.stat(path)
+        except (OSError, ValueError):
+            return None
+        return cls(found.st_ino, found.st_size, found.st_mtime_ns)
+
+
 class Source(Protocol):
     """One file that can be read in ranges."""
 

@@ -22,11 +22,12 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.checkpoint import pickles
+from workbench.checkpoint.header_columns import MAX_NAME
 from workbench.checkpoint.pickles import CONVERT
-from workbench.checkpoint.records import TensorInfo, TensorTable
-from workbench.checkpoint.safetensors import MAX_NAME
+from workbench.checkpoint.records import DTYPE_BITS, TensorInfo, TensorTable
 from workbench.checkpoint.sources import Source, looks_like
-from workbench.checkpoint.values import DTYPE_OF_TORCH, units_kind
+from workbench.checkpoint.torch_places import places_of
+from workbench.checkpoint.values import DTYPE_OF_TORCH, rows_of, units_kind
 from workbench.errors import CheckpointError, shorten, shown
 
 if TYPE_CHECKING:
@@ -50,32 +51,46 @@ DO_NOT_LOAD = (
 
 
 class TorchFile:
-    """One opened PyTorch file; its tensors are mapped, not read."""
+    """One opened PyTorch file: where its tensors lie in it. Values are read, never mapped.
 
-    def __init__(self, path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
-        self.path = path
-        self._tensors = dict(tensors)
+    torch maps the file to list its tensors. A page of that mapping that is touched after the file shrank ends
+    the process, so the places are taken from it, and the mapping is let go.
+    """
+
+    def __init__(self, source: Source, tensors: Mapping[str, torch.Tensor]) -> None:
+        assert source.local is not None
+        self.path, self._source = source.local, source
+        self._rows = [_info(name, tensor, source.name) for name, tensor in tensors.items()]
+        self._places = places_of(tensors)
+        # What lies in memory of its own: the old format, and tensors that torch unpacked.
+        self._held = {
+            name: one.detach() for name, one in tensors.items() if name not in self._places
+        }
+        self._is_open = True
 
     def tensor(self, name: str, index: Any = None) -> torch.Tensor:
         """Return a copy of a tensor or of a slice of it."""
-        if name not in self._tensors:
+        if not self._is_open:
             raise CheckpointError(f"{self.path} was closed", next_step="Open the checkpoint again.")
-        tensor = self._tensors[name].detach()
-        try:
-            part = tensor if index is None else tensor[index]
-        except (IndexError, TypeError, ValueError) as error:
-            raise CheckpointError(
-                f"cannot take {shown(index)} of {shown(name)}",
-                why=f"{error}; its shape is {list(tensor.shape)}",
-                next_step="Give whole numbers and slices within that shape.",
-            ) from None
-        return part.clone()
+        if name in self._held:
+            return _taken(self._held[name], name, self._held[name].shape, index)
+        place = self._places[name]
+        start, stop, rest = rows_of(place.shape, index)
+        return _taken(place.read(self._source, name, start, stop), name, place.shape, rest)
 
     def units(self, info: TensorInfo, index: Any = None) -> np.ndarray[Any, Any]:
         """Return the stored units of a tensor or of a slice of it (`values.units_kind`)."""
         import torch
 
-        part = self.tensor(info.name, index).contiguous()
+        part = self.tensor(info.name, index)
+        odd = info.dtype not in DTYPE_BITS or part.layout is not torch.strided
+        if odd or part.is_quantized or part.device.type != "cpu":
+            raise CheckpointError(
+                f"the values of {shown(info.name)} are not read",
+                why=f"it is stored as {_how(part)}, which is no plain array of numbers",
+                next_step="Store it as a dense tensor of a usual type (.to_dense(), .dequantize()).",
+            )
+        part = part.contiguous()
         return (
             part.reshape(-1)
             .view(torch.uint8)
@@ -86,7 +101,7 @@ class TorchFile:
 
     def flat(self, info: TensorInfo, begin: int, end: int) -> np.ndarray[Any, Any]:
         """Return the stored units `begin` to `end` in the order of the values; only their rows are read."""
-        if not info.shape:
+        if not info.shape or info.dtype not in DTYPE_BITS:
             return self.units(info).reshape(-1)[begin:end]
         row = prod(info.shape[1:]) or 1
         first = begin // row
@@ -94,17 +109,37 @@ class TorchFile:
         return rows[begin - first * row : end - first * row]
 
     def close(self) -> None:
-        """Let go of the mapped file."""
-        self._tensors = {}
+        """Let go of what is held in memory."""
+        self._held, self._is_open = {}, False
 
-    def rows(self, shard: str) -> list[TensorInfo]:
+    def rows(self) -> list[TensorInfo]:
         """Return what each tensor is."""
-        rows = []
-        for name, tensor in self._tensors.items():
-            kind = str(tensor.dtype).removeprefix("torch.")
-            dtype = DTYPE_OF_TORCH.get(kind, kind.upper())
-            rows.append(TensorInfo(name, dtype, tuple(tensor.shape), shard))
-        return rows
+        return self._rows
+
+
+def _info(name: str, tensor: torch.Tensor, shard: str) -> TensorInfo:
+    kind = str(tensor.dtype).removeprefix("torch.")
+    return TensorInfo(name, DTYPE_OF_TORCH.get(kind, kind.upper()), tuple(tensor.shape), shard)
+
+
+def _how(tensor: torch.Tensor) -> str:
+    kind = str(tensor.dtype).removeprefix("torch.")
+    if tensor.device.type != "cpu":
+        return f"{kind} on the {tensor.device.type} device"
+    return f"{str(tensor.layout).removeprefix('torch.')} {kind}"
+
+
+def _taken(tensor: torch.Tensor, name: str, shape: tuple[int, ...], index: Any) -> torch.Tensor:
+    try:
+        part = tensor if index is None else tensor[index]
+    except (IndexError, TypeError, ValueError, RuntimeError) as error:  # sparse: RuntimeError
+        first = (str(error).splitlines() or [""])[0]
+        raise CheckpointError(
+            f"cannot take {shown(index)} of {shown(name)}",
+            why=f"{shorten(first)}; it is {_how(tensor)}, its shape is {list(shape)}",
+            next_step="Give whole numbers and slices within that shape.",
+        ) from None
+    return part.clone()
 
 
 def open_torch(
@@ -135,8 +170,8 @@ def open_torch(
         value = _load(source, source.local)
         tensors, found = state_dict(value, source.label)
         notes += [f"{source.name}: {note}" for note in found]
-        file = files[source.name] = TorchFile(source.local, tensors)
-        rows += file.rows(source.name)
+        file = files[source.name] = TorchFile(source, tensors)
+        rows += file.rows()
     return TensorTable.from_rows(rows), files, notes
 
 

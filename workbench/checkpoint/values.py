@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -66,8 +65,6 @@ def read_units(source: Source, info: TensorInfo, index: Any = None) -> Array:
     shape = storage_shape(info.dtype, info.shape)
     if info.begin == info.end:
         stored = np.zeros(shape, kind)
-    elif source.local is not None:
-        stored = _mapped(source, info, kind, shape)
     else:
         stored, index = _fetched(source, info, kind, shape, index)
     if index is not None:
@@ -79,7 +76,7 @@ def read_units(source: Source, info: TensorInfo, index: Any = None) -> Array:
                 why=f"{error}; its stored shape is {list(shape)}",
                 next_step="Give whole numbers and slices within that shape.",
             ) from None
-    return np.array(stored, order="C")
+    return stored if stored.flags.c_contiguous else np.array(stored, order="C")
 
 
 def read_flat(
@@ -129,37 +126,38 @@ def _shorter(source: Source, info: TensorInfo) -> CheckpointError:
     )
 
 
-def _mapped(source: Source, info: TensorInfo, kind: np.dtype[Any], shape: tuple[int, ...]) -> Array:
-    path = source.local
-    assert path is not None
-    try:
-        # Touching a page behind the end of a file that shrank kills the process with SIGBUS.
-        if os.stat(path).st_size < info.end:
-            raise _shorter(source, info)
-        # Offsets need not be multiples of the element size, so bytes are mapped and then viewed.
-        run = np.memmap(path, np.uint8, mode="r", offset=info.begin, shape=(info.end - info.begin,))
-    except OSError as error:
-        from workbench.checkpoint.sources import unreadable
-
-        raise unreadable(path, error) from None
-    return np.asarray(run).view(kind).reshape(shape)
-
-
 def _fetched(
     source: Source, info: TensorInfo, kind: np.dtype[Any], shape: tuple[int, ...], index: Any
 ) -> tuple[Array, Any]:
-    """Fetch a remote tensor; of a slice of the first dimension only those rows."""
-    begin, end = info.begin, info.end
+    """Fetch a tensor; where the index begins with a slice or a number, only those rows.
+
+    Nothing is mapped: a page behind the end of a file that shrank would end the process.
+    """
+    start, stop, index = rows_of(shape, index)
+    if shape:
+        row = (info.end - info.begin) // shape[0] // kind.itemsize
+        values = read_flat(source, info, start * row, stop * row)
+        return values.reshape(stop - start, *shape[1:]), index
+    return read_flat(source, info, 0, 1).reshape(()), index
+
+
+def rows_of(shape: tuple[int, ...], index: Any) -> tuple[int, int, Any]:
+    """Return the run of rows that an index needs, and the index into what those rows are."""
+    count = shape[0] if shape else 1
     first = index[0] if isinstance(index, tuple) and index else index
-    if isinstance(first, slice) and shape and first.step in (None, 1):
-        start, stop, _ = first.indices(shape[0])
-        row = (end - begin) // shape[0]
-        stop = max(start, stop)
-        begin, end = begin + start * row, begin + stop * row
-        shape = (stop - start, *shape[1:])
-        rest = index[1:] if isinstance(index, tuple) else ()
-        index = (slice(None), *rest)
-    return np.frombuffer(source.read(begin, end), dtype=kind).reshape(shape), index
+    rest = index[1:] if isinstance(index, tuple) else ()
+    if isinstance(first, slice) and shape:
+        try:
+            start, stop, step = first.indices(count)
+        except TypeError:  # the index itself is complained about by numpy
+            return 0, count, index
+        if step == 1:
+            return start, max(start, stop), (slice(None), *rest)
+    elif isinstance(first, int) and not isinstance(first, bool) and shape:
+        at = first + count if first < 0 else first
+        if 0 <= at < count:
+            return at, at + 1, (0, *rest)
+    return 0, count, index
 
 
 def check_numpy(info: TensorInfo) -> None:

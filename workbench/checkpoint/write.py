@@ -16,8 +16,9 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.checkpoint.columns import Ints
+from workbench.checkpoint.header_columns import Specs
 from workbench.checkpoint.records import TensorTable
-from workbench.checkpoint.safetensors import MAX_HEADER, Specs, read_header
+from workbench.checkpoint.safetensors import MAX_HEADER, read_header
 from workbench.checkpoint.sources import LocalFile
 from workbench.core.outputs import check_folder
 from workbench.errors import CheckpointError, WorkbenchError, shown

@@ -19,7 +19,11 @@ def diff(
         str | None, typer.Option(help="The engine's own Python: its real loader runs there.")
     ] = None,
     launch: Annotated[
-        str | None, typer.Option(help="The server's launch command, to check against the draft.")
+        str | None,
+        typer.Option(
+            help="The server's launch, to check against the draft: a command line, or the path of a "
+            "script, log, YAML or manifest, or a PID."
+        ),
     ] = None,
     html: Html = None,
     force: Force = False,
@@ -28,7 +32,9 @@ def diff(
 ) -> ExitCode:
     """Show which keys the engine loads, which it drops, and which rename repairs that."""
     from workbench.keys.diff import diff_keys
+    from workbench.launch.files import is_path
 
-    page = output(html, "page", ckpt, model, target, python, force=force)
+    place = launch if launch is not None and is_path(launch) else None
+    page = output(html, "page", ckpt, model, target, python, place, force=force)
     found = diff_keys(ckpt, model, target=target, python=python, launch=launch)
     return finish(found, json=json, markdown=markdown, html=page)

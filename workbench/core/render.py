@@ -14,8 +14,12 @@ if TYPE_CHECKING:
 KINDS = {
     "workbench.keydiff/1": ("workbench.keys.records", "KeyDiff", "keydiff"),
     "workbench.weightscan/1": ("workbench.weights.results", "WeightScan", "weightscan"),
-    "workbench.weightcompare/1": ("workbench.weights.results", "WeightComparison", "weightcompare"),
-    "workbench.hang/1": ("workbench.hang.diagnosis", "HangDiagnosis", "hang"),
+    "workbench.weightcompare/1": (
+        "workbench.weights.comparison",
+        "WeightComparison",
+        "weightcompare",
+    ),
+    "workbench.hang/1": ("workbench.hang.judge.diagnosis", "HangDiagnosis", "hang"),
     "workbench.launches/1": ("workbench.hang.ledger.ledger", "LaunchLedger", "launches"),
     "workbench.replay/1": ("workbench.speculation.result", "Replay", "replay"),
     "workbench.ablations/1": ("workbench.speculation.ablate.ablations", "Ablations", "ablations"),

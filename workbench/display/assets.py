@@ -28,7 +28,7 @@ class _Files:
     styles: tuple[str, ...] = ()
 
 
-_CORE = _Files(("dom.js", "head.js", "table.js", "mount.js"), ("view.css",))
+_CORE = _Files(("dom.js", "head.js", "groups.js", "grid.js", "table.js", "mount.js"), ("view.css",))
 _KINDS = {
     "keydiff": _Files(("keydiff.js",)),
     "hang": _Files(("icicle.js", "startup.js", "hang.js", "launches.js"), ("hang.css",)),
@@ -78,11 +78,6 @@ def pieces(schema: str) -> tuple[Piece, ...]:
     return (_core(), _kind(kind)) if kind else (_core(),)
 
 
-def every_piece() -> tuple[Piece, ...]:
-    """Return all pieces: joined, they show every result."""
-    return (_core(), *map(_kind, _KINDS))
-
-
 @functools.cache
 def _core() -> Piece:
     scripts = "".join(map(_scoped, _CORE.scripts)) + _IMPORT.sub("", read("view.js"))
@@ -108,11 +103,6 @@ def _piece(name: str, text: str) -> Piece:
 
 def _styled(css: str) -> str:
     return f"STYLES.push({json.dumps(css)});\n" if css else ""
-
-
-def esm() -> str:
-    """Return all views as one ES module without imports: it must also load from a Blob, offline."""
-    return "".join(piece.text for piece in every_piece())
 
 
 def _scoped(name: str) -> str:

@@ -154,19 +154,6 @@ def _last_break(word: str, room: int, breaks: str) -> int:
     return best or max(fits, 1)
 
 
-def columns_line(left: str, right: str, width: int = WIDTH) -> list[str]:
-    """Return `left` with `right` at the right edge; two lines where one is too short."""
-    gap = width - cells(left) - cells(right)
-    if not right:
-        return [left.rstrip()]
-    if gap >= 2:
-        return [left + " " * gap + right]
-    return [
-        *wrap_name(left.lstrip(), width, left[: len(left) - len(left.lstrip())]),
-        right.rjust(width),
-    ]
-
-
 def table(rows: Sequence[Sequence[str]], width: int = WIDTH, indent: str = "  ") -> list[str]:
     """Return rows as aligned columns; the first is shortened in its middle where it must be."""
     if not rows:

@@ -7,7 +7,7 @@ a `Subject` that yields findings; a contract that lacks a datum says so or is si
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from workbench.core.finding import GRAVITY, Finding
@@ -15,8 +15,9 @@ from workbench.drafts.dtypes import dtypes
 from workbench.drafts.heads import head_and_embedding
 from workbench.drafts.launch import architecture, config_form, launched_as
 from workbench.drafts.layers import auxiliary_layers, heads, norms, qk_norm, widths
-from workbench.drafts.subject import Subject, arguments
+from workbench.drafts.subject import Subject
 from workbench.drafts.vocabulary import vocabulary
+from workbench.launch.records import Launch
 from workbench.loaders.outcome import LoadOutcome
 
 Contract = Callable[[Subject], Iterator[Finding]]
@@ -35,7 +36,7 @@ def check_each(
     outcome: LoadOutcome,
     *,
     target: Any = None,
-    launch: str | Sequence[str] | None = None,
+    launch: Launch | None = None,
 ) -> dict[str, list[Finding]]:
     """Return what each contract finds, by the contract's name.
 
@@ -48,14 +49,14 @@ def check_each(
     target
         The target's checkpoint or config; None where it is not known.
     launch
-        The server's command line, as text or as a list; None where it is not known.
+        The server's launch; None where it is not known.
 
     Returns
     -------
     dict
         Findings with ``changes_output`` mean that the served model computes something else.
     """
-    subject = Subject(checkpoint, outcome, target, arguments(launch))
+    subject = Subject(checkpoint, outcome, target, launch)
     return {contract.__name__: list(contract(subject)) for contract in named(subject)}
 
 
@@ -64,7 +65,7 @@ def check(
     outcome: LoadOutcome,
     *,
     target: Any = None,
-    launch: str | Sequence[str] | None = None,
+    launch: Launch | None = None,
 ) -> list[Finding]:
     """Return what all contracts find, errors first; the parameters are those of `check_each`."""
     found = check_each(checkpoint, outcome, target=target, launch=launch)

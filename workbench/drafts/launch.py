@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from workbench.checkpoint.config import Config
 from workbench.core.finding import Experiment, Finding
-from workbench.drafts.subject import Subject, algorithm
+from workbench.drafts.subject import Subject
+from workbench.facts.flat_config import flattened
 
 
 def launched_as(s: Subject) -> Iterator[Finding]:
     """Check the speculative algorithm of the launch against the draft."""
-    if s.engine != "sglang" or not s.launch:
+    launch = s.launch
+    if s.engine != "sglang" or launch is None or launch.engine != "sglang":
         return
-    chosen = algorithm(s.launch)
+    chosen = launch.value("speculative-algorithm")
     if chosen is None:
+        # What was not understood may be the algorithm: only a launch that was read whole names none.
+        if launch.doubts or launch.state("speculative-algorithm") != "absent":
+            return
         yield Finding(
             code="launched-without-speculation",
             severity="note",
             title="the launch names no speculative algorithm",
             detail="Without --speculative-algorithm the draft is not used.",
-            evidence_for=(f"{len(s.launch)} arguments, none is --speculative-algorithm",),
+            evidence_for=(f"{len(launch.arguments)} arguments, none is --speculative-algorithm",),
             next_step="Add --speculative-algorithm EAGLE3.",
             place=s.place("sglang/srt/server_args.py"),
         )
@@ -163,9 +169,7 @@ def _cannot_say(s: Subject, lost: list[str]) -> Finding:
 
 def _lost(s: Subject) -> list[str]:
     """Return the fields that flattening cannot carry over, as far as the config knows them."""
-    flattened = getattr(s.checkpoint.config, "flattened", None)
-    try:
-        lost = getattr(flattened(), "lost", ()) if callable(flattened) else ()
-        return [str(name) for name in lost]
-    except Exception:  # what flattening cannot do is reported by the diff itself
+    config = s.checkpoint.config
+    if not isinstance(config, Config) or s.engine != "sglang":
         return []
+    return list(flattened(config, s.outcome.version).lost)

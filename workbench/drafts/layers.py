@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from workbench.core.finding import Finding
-from workbench.drafts.subject import NAMES, SEEN, SINCE, Subject
+from workbench.drafts.subject import NAMES, Subject
+from workbench.facts.capture_rules import Capture, capture_of
+from workbench.facts.features import border, newest
 
-# The classes whose norm flags are those of SINCE, per engine and file.
+# The classes whose norm flags are those of llama_eagle3.py in either engine.
 IDS = "eagle_aux_hidden_state_layer_ids"
 _RUNNER = "sglang/srt/model_executor/model_runner.py"
 _LLAMA = ("LlamaForCausalLMEagle3", "Eagle3LlamaForCausalLM", "Eagle3Qwen3ForCausalLM")
@@ -286,13 +288,12 @@ def _not_read(s: Subject, flag: str, effect: str) -> Finding:
 
 def _first_with(s: Subject, flag: str) -> str:
     name = f"speculators {flag}" if s.nested and s.engine == "vllm" else flag
-    rules = SINCE[s.engine]
-    first = rules.get(name, rules[flag])[1]
+    first = border(s.engine, name)[1] or border(s.engine, flag)[1]
     if first:
         return f"{NAMES[s.engine]} {first} or newer."
     other = "vLLM" if s.engine == "sglang" else "SGLang"
     return (
-        f"{other}: {NAMES[s.engine]} up to {SEEN[s.engine]} does not have it; or train with "
+        f"{other}: {NAMES[s.engine]} up to {newest(s.engine)} does not have it; or train with "
         f"{flag} false."
     )
 
@@ -314,7 +315,7 @@ def qk_norm(s: Subject) -> Iterator[Finding]:
     yield Finding(
         code="qk-norm-dropped",
         severity="error",
-        title=f"{s.outcome.model_class} has no q_norm and k_norm, but the draft was trained with  them",
+        title=f"{s.outcome.model_class} has no q_norm and k_norm, but the draft was trained with them",
         detail="A Qwen3-like layer in a Llama class: "
         + ("the loader stops at the tensors." if stops else "queries and keys are not normalised."),
         evidence_for=tuple(f"{t.name} {list(t.shape)}" for t in found[:2]),
@@ -343,7 +344,7 @@ def auxiliary_layers(s: Subject) -> Iterator[Finding]:
     taken = ids if s.engine == "vllm" else _sglang_inputs(s, ids, layers)
     if taken is None:
         return
-    last = layers if s.engine == "vllm" or _target_kind(s) == "gpt_oss" else layers - 1
+    last = layers if s.engine == "vllm" or _capture(s).takes_last else layers - 1
     outside = [v for v, at in zip(ids, taken, strict=True) if not 0 <= at <= last]
     if outside:
         yield Finding(
@@ -375,7 +376,7 @@ def auxiliary_layers(s: Subject) -> Iterator[Finding]:
             changes_output=True,
             next_step="If the draft was trained by speculators or on vLLM's ids, write "
             f"{[v - 1 for v in ids]} into eagle_config.",
-            place=s.place(_target_file(s)),
+            place=_capture(s).place,
         )
 
 
@@ -408,40 +409,15 @@ def _ids_unread(s: Subject, top: list[int], layers: int | None) -> Finding:
     )
 
 
-def _target_kind(s: Subject) -> str:
+def _capture(s: Subject) -> Capture:
+    """Return how SGLang captures layers of this target in the outcome's version."""
     if s.target_config is None:
-        return ""
-    says = [str(getattr(s.target_config, "model_type", "") or "")]
-    says += [str(a) for a in getattr(s.target_config, "architectures", ()) or ()]
-    text = " ".join(says).lower()
-    for kind, marks in (
-        ("deepseek", ("deepseek", "kimi_k2", "kimik2", "glm4_moe_lite", "glm4moelite")),
-        ("gpt_oss", ("gpt_oss", "gptoss")),
-        ("llama", ("llama", "qwen2", "qwen3")),
-    ):
-        if any(mark in text for mark in marks):
-            return kind
-    return ""
-
-
-def _target_file(s: Subject) -> str:
-    file = {"deepseek": "deepseek_v2.py", "gpt_oss": "gpt_oss.py"}.get(_target_kind(s), "llama.py")
-    return f"sglang/srt/models/{file}"
+        return capture_of(s.outcome.version)
+    named = getattr(s.target_config, "architectures", ()) or ()
+    kind = str(getattr(s.target_config, "model_type", "") or "")
+    return capture_of(s.outcome.version, [str(name) for name in named], kind)
 
 
 def _sglang_inputs(s: Subject, ids: list[int], layers: int) -> list[int] | None:
     """Return the layers whose inputs SGLang captures for listed ids; None where not known."""
-    kind = _target_kind(s)
-    if not kind or not s.since("eagle_config"):
-        return None
-    if kind == "deepseek":
-        plain = s.since("deepseek ids as given")
-        if plain is None:
-            return None
-        if plain and ids[0] != 1:
-            return list(ids)
-    if kind == "gpt_oss":
-        plain = s.since("gpt_oss ids as given")
-        if plain is None or (plain and max(ids) == layers):
-            return None if plain is None else list(ids)
-    return [v + 1 for v in ids]
+    return _capture(s).layers(ids, layers) if s.since("eagle_config") else None

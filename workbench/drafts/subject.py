@@ -3,50 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from packaging.version import InvalidVersion, Version
 
 from workbench.checkpoint.records import TensorInfo, TensorTable
+from workbench.facts.features import since
+from workbench.launch.records import Launch
 from workbench.loaders.outcome import LoadOutcome
-
-# What an engine reads or does, by version: the last release seen without it and the first with it ("" =
-# in no release seen, up to the last one in SEEN). Between the two nobody looked. Read from the wheels
-# of SGLang 0.4.4 to 0.5.23 (all of them) and of 21 releases of vLLM from 0.9.2 to 0.32.0.
-SINCE: Mapping[str, Mapping[str, tuple[str, str]]] = {
-    "sglang": {
-        "eagle_config": ("0.4.8.post1", "0.4.9"),
-        "lm_head from target": ("0.5.1.post3", "0.5.2"),
-        "num_aux": ("0.5.11", "0.5.12"),
-        "fc_norm": ("0.5.11", "0.5.12"),
-        "norm_output": ("0.5.11", "0.5.12"),
-        "norm_before_fc": ("0.5.16", "0.5.17"),
-        "norm_before_residual": ("0.5.23", ""),
-        "top-level aux ids": ("0.5.23", ""),
-        "speculators": ("0.5.23", ""),
-        "deepseek ids as given": ("0.5.12.post1", "0.5.13"),
-        "gpt_oss ids as given": ("0.5.16", "0.5.17"),
-    },
-    "vllm": {
-        "norm_before_residual": ("0.10.0", "0.10.2"),
-        "speculators": ("0.10.0", "0.10.2"),
-        "eagle_config": ("0.10.2", "0.11.2"),
-        "top-level aux ids": ("0.10.2", "0.11.2"),
-        "norm_before_fc": ("0.17.1", "0.18.1"),
-        "num_aux": ("0.21.0", "0.22.1"),
-        "fc_norm": ("0.21.0", "0.22.1"),
-        "norm_output": ("0.21.0", "0.22.1"),
-        "speculators norm_before_fc": ("0.18.1", "0.19.1"),
-        "speculators fc_norm": ("0.24.0", "0.25.1"),
-        "speculators norm_output": ("0.24.0", "0.25.1"),
-        "d2t refused at full vocabulary": ("0.29.0", "0.30.0"),
-    },
-}
-SEEN = {"sglang": "0.5.23", "vllm": "0.32.0"}
 
 SOURCE = {
     "sglang": "sglang/srt/models/llama_eagle3.py",
@@ -69,13 +35,13 @@ class Subject:
     target
         The target's checkpoint or config, None where it is not known.
     launch
-        Arguments of the server's command line, empty where they are not known.
+        How the server is launched, None where it is not known.
     """
 
     checkpoint: Any
     outcome: LoadOutcome
     target: Any = None
-    launch: tuple[str, ...] = ()
+    launch: Launch | None = None
 
     @property
     def engine(self) -> str:
@@ -101,14 +67,7 @@ class Subject:
 
     def since(self, feature: str) -> bool | None:
         """Tell whether the engine's version does it; None where nobody looked."""
-        last, first = SINCE.get(self.engine, {}).get(feature, ("", ""))
-        try:
-            version = Version(self.outcome.version)
-        except InvalidVersion:
-            return None
-        if first and version >= Version(first):
-            return True
-        return False if last and version <= Version(last) else None
+        return since(self.engine, feature, self.outcome.version)
 
     # -- the config ---------------------------------------------------------------------------
 
@@ -182,10 +141,6 @@ class Subject:
         values = read(tensor.name).reshape(-1)
         return np.asarray(values) if plain else np.asarray(values.tolist())
 
-    def reached(self, tensor: TensorInfo) -> bool:
-        """Tell whether the loader put that tensor anywhere."""
-        return any(tensor.name in g.names for g in self.outcome.keys if g.status == "loaded")
-
     # -- vocabularies -------------------------------------------------------------------------
 
     @property
@@ -202,31 +157,6 @@ class Subject:
     def target_hidden(self) -> int | None:
         """Width of one target layer's features, as the draft's config says."""
         return self.number("target_hidden_size") or self.number("hidden_size")
-
-
-def arguments(launch: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Return the arguments of a command line, given as text or in pieces."""
-    if launch is None:
-        return ()
-    if not isinstance(launch, str):
-        return tuple(str(piece) for piece in launch)
-    try:
-        return tuple(shlex.split(launch.replace("\\\n", " ")))
-    except ValueError:
-        return tuple(launch.split())
-
-
-def algorithm(launch: Sequence[str]) -> str | None:
-    """Return the value of ``--speculative-algorithm``, the last one given; None where it is absent.
-
-    argparse takes any unambiguous beginning of an option: ``--speculative-algo`` is the same.
-    """
-    found = None
-    for at, piece in enumerate(launch):
-        head, equals, value = piece.partition("=")
-        if "--speculative-algorithm".startswith(head) and len(head) >= len("--speculative-al"):
-            found = value if equals else (*launch, "")[at + 1]
-    return found
 
 
 def _whole(value: Any) -> int | None:

@@ -16,13 +16,12 @@ import stat
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from workbench.core.outputs import writing
 from workbench.errors import WorkbenchError, shorten, shown
-from workbench.evidence.casefile import FORMAT, MANIFEST, CaseWriter
+from workbench.evidence.casefile import FORMAT, MANIFEST
 
 MOST_MEMBERS = 20_000
 MOST_BYTES = 16 << 30
@@ -43,7 +42,7 @@ class Manifest:
     host: str
     created: float | None = None
     utc_offset: float | None = None
-    engine: str = "sglang"
+    engine: str = ""
     version: str = ""
     port_open: bool | None = None
     node_rank: int | None = None
@@ -290,17 +289,6 @@ def changed_members(folder: Folder, manifest: Manifest, prefix: str = "") -> lis
     return wrong
 
 
-@contextmanager
-def writing_case(path: str | os.PathLike[str], host: str, **fields: Any) -> Iterator[CaseWriter]:
-    """Write a case, whole or not at all: ``with writing_case(path, host) as case: case.add(…)``."""
-    with writing(path, "case", mode=0o600) as out:
-        writer = CaseWriter(out, host, **fields)
-        try:
-            yield writer
-        finally:  # after an error, too, or the zip would be ended later, in a file that is closed
-            writer.close()
-
-
 def _manifest(data: dict[str, Any]) -> Manifest:
     logs = {}
     for entry in _list(data.get("logs")):
@@ -317,7 +305,7 @@ def _manifest(data: dict[str, Any]) -> Manifest:
         host=_text(data.get("host")),
         created=_number(data.get("created")),
         utc_offset=_number(data.get("utc_offset")),
-        engine=_text(data.get("engine")) or "sglang",
+        engine=_text(data.get("engine")),
         version=_text(data.get("version")),
         port_open=port if isinstance(port := data.get("port_open"), bool) else None,
         node_rank=rank if type(rank := data.get("node_rank")) is int and rank >= 0 else None,

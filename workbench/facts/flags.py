@@ -1,8 +1,8 @@
-"""SGLang's command line by release: how a flag is spelt, what it defaults to, and what it was called before.
+"""SGLang's command line by release: spelling, values and defaults of each flag, and its former names.
 
-`sglang_flags.json` holds the flags of five releases as their own parsers gave them
-(``python -m tests.engines.flag_tables --write``). A release in between is taken to be like the older of
-its neighbours, and a flag is proposed for it only in a spelling that both take.
+The flags of every release are facts (`workbench.facts.rows`, kind ``flag``), read from its source. For a
+version that was not read the two releases around it are asked, and a flag is proposed only in a spelling that
+both take.
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ import functools
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-TABLE = Path(__file__).with_name("sglang_flags.json")
+from workbench.facts import rows
+
+ENGINE = "sglang"
 UNSET = ""
 """The value of a flag whose default is left to the engine."""
+_RECENT = 21  # releases: about a year of them
 
 # Field names that a later release spells otherwise without a parser that tells both.
 _RENAMED = {
@@ -70,11 +73,21 @@ class Flag:
 
     Attributes
     ----------
+    name, names
+        This spelling, and all that the release takes for it, without dashes.
     field
         The field of ServerArgs that it sets, with dashes.
     sort
-        ``value``, ``switch`` (sets true), ``optional`` (``--x`` and ``--no-x``), ``sets VALUE``, or
-        ``void``: it is accepted, or refused with a hint, and does nothing.
+        ``value``, ``switch`` (sets true), ``optional`` (``--x`` and ``--no-x``), ``sets VALUE``, ``append``,
+        or ``void``: it is accepted, or refused with a hint, and does nothing.
+    type
+        What a value is made by: ``str``, ``int``, ``float``, or a function of the engine's by name.
+    choices
+        The values that are taken; None where any is, or the source does not say.
+    nargs
+        As argparse has it: ``+``, ``*``, ``?`` or a number; "" for one value.
+    place
+        Where it is registered: file and line in the first release that has it so.
     """
 
     name: str
@@ -82,35 +95,74 @@ class Flag:
     sort: str
     default: str
     deprecated: bool
+    names: tuple[str, ...] = ()
+    type: str = "str"
+    choices: tuple[Any, ...] | None = None
+    nargs: str = ""
+    required: bool = False
+    place: str = ""
 
 
 @functools.cache
-def _table() -> dict[str, dict[str, Flag]]:
-    """Return each measured release's flags by name, oldest release first."""
-    rows = json.loads(TABLE.read_text())
-    found: dict[str, dict[str, Flag]] = {}
-    for name, variants in rows.items():
-        for versions, field, sort, default, old in variants:
-            for version in versions.split():
-                flag = Flag(name, field, sort, default, bool(old))
-                found.setdefault(version, {})[name] = flag
-    return {version: found[version] for version in sorted(found, key=Version)}
+def _flags(release: str) -> Mapping[str, Flag]:
+    """Return a read release's flags by every name."""
+    found: dict[str, Flag] = {}
+    for name in rows.names(ENGINE, "flag", release):
+        row = rows.row_in(ENGINE, "flag", name, release)
+        for flag in _spelt(row) if row is not None else ():
+            found[flag.name] = flag
+    return found
+
+
+def _spelt(row: rows.Row) -> Iterable[Flag]:
+    value = row.value
+    sort = str(value["sort"])
+    names = tuple(value["names"])
+    if sort == "optional":
+        names += tuple(f"no-{name}" for name in names)
+    choices = value.get("choices")
+    for name in names:
+        yield Flag(
+            name,
+            value["field"],
+            f"sets {value.get('const')}" if sort == "sets" else sort,
+            _default_text(value.get("default")),
+            bool(value.get("old", False)),
+            names,
+            value.get("type", "str"),
+            None if choices is None else tuple(choices),
+            str(value.get("nargs", "")),
+            bool(value.get("required", False)),
+            row.place,
+        )
+
+
+def _default_text(value: Any) -> str:
+    if value is None:
+        return UNSET
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def measured() -> tuple[str, ...]:
-    """Return the releases whose flags were read from their own parser, oldest first."""
-    return tuple(_table())
+    """Return the releases whose flags were read, oldest first."""
+    return rows.releases(ENGINE)
 
 
+@functools.lru_cache(maxsize=1024)
 def neighbours(version: str) -> tuple[str, ...]:
-    """Return the measured releases that stand for a version: itself, its two neighbours, or all.
+    """Return the releases that stand for a version: itself, its two neighbours, or the newest.
 
-    All where the version is unknown or cannot be compared.
+    The newest ones where the version is unknown or cannot be compared: most servers run one of them.
     """
+    release = rows.known(ENGINE, version)
+    if release is not None:
+        return (release,)
     try:
         wanted = Version(version)
     except InvalidVersion:
-        return measured()
+        return measured()[-_RECENT:]
     base = Version(wanted.base_version)
     older = [v for v in measured() if Version(v) <= base]
     newer = [v for v in measured() if Version(v) >= base]
@@ -118,15 +170,15 @@ def neighbours(version: str) -> tuple[str, ...]:
 
 
 def flags_of(version: str) -> Mapping[str, Flag]:
-    """Return the flags of a release by name; of the older neighbour where it was not measured."""
+    """Return the flags of a release by name; of the older neighbour where it was not read."""
     near = neighbours(version)
-    return _table()[near[0] if len(near) <= 2 else near[-1]]
+    return _flags(near[0] if len(near) <= 2 else near[-1])
 
 
 def takes(flag: str, version: str) -> bool:
     """Whether every release that stands for `version` has the flag, and does something with it."""
     name = _name(flag)
-    found = [_table()[near].get(name) for near in neighbours(version)]
+    found = [_flags(near).get(name) for near in neighbours(version)]
     return all(one is not None and one.sort != "void" for one in found)
 
 
@@ -141,7 +193,7 @@ def spelling(choices: Iterable[str], version: str) -> str | None:
 
     def outdated(choice: str) -> bool:
         name = _name(choice)
-        return any(_table()[near][name].deprecated for near in neighbours(version))
+        return any(_flags(near)[name].deprecated for near in neighbours(version))
 
     return min(taken, key=outdated, default=None)
 

@@ -1,33 +1,35 @@
 """What each engine prints about acceptance, by version: the formulas, and the numbers read back.
 
-One number of accepted drafts has had four names for its rate. Read in the sources of SGLang 0.4.4 to 0.5.23
-(`scheduler_metrics_mixin.py`, later `metrics_reporter.py`; `tokenizer_manager.py` for one request) and vLLM
-(`spec_decode/metrics.py`); the borders were found release by release.
+One number of accepted drafts has had four names for its rate. SGLang's expressions are facts of each
+release (`workbench.facts.rows`, kind ``formula``); what they mean was read in its sources. vLLM: those of
+`spec_decode/metrics.py`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Literal
 
 from packaging.version import InvalidVersion, Version
 
 from workbench.errors import EngineError, shown
+from workbench.facts.rows import known, nearest, row_in
 
 Rate = Literal["none", "tokens/(steps+1)", "tokens/drafts", "drafts/(drafts-1)", "drafts/proposed"]
 
-# The release from which on SGLang's log line has each formula.
-_SGLANG: tuple[tuple[str, Rate], ...] = (
-    ("0.4.4", "none"),
-    ("0.5.3.post2", "tokens/(steps+1)"),
-    ("0.5.5.post3", "tokens/drafts"),
-    ("0.5.11", "drafts/(drafts-1)"),
+# The forms of SGLang's expressions, each with what it is: "tokens" are accepted drafts and bonus tokens.
+_TOKENS = r"spec_num_(?:total_)?accept(?:ed)?_tokens"
+_ROUNDS = r"spec_num_(?:total_)?forward_ct"
+_DRAFTS = rf"(?:num_correct_drafts|\({_TOKENS} - {_ROUNDS}\)|\(spec_num_correct_drafts\))"
+_LOG: tuple[tuple[str, Rate], ...] = (
+    (rf"{_TOKENS} / \({_ROUNDS} \* \(\(speculative_num_steps or 0\) \+ 1\)\)", "tokens/(steps+1)"),
+    (rf"{_TOKENS} / \({_ROUNDS} \* \(speculative_num_draft_tokens\b[^-]*\)\)", "tokens/drafts"),
+    (
+        rf"{_DRAFTS} / \({_ROUNDS} \* \(speculative_num_draft_tokens - 1 \| speculative_num_steps or 0\)\)",
+        "drafts/(drafts-1)",
+    ),
 )
-# The same of a request's meta_info: accepted drafts over what was proposed.
-_REQUEST_BY_STEPS = Version("0.5.3.post2")
-_REQUEST_BY_DRAFTS = Version("0.5.6")
-# From here on the log counts the tokens that a request kept: what grammar and length cut off is no longer in.
-_TRIMMED = Version("0.5.20")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -122,27 +124,31 @@ def accept_rate(engine: str, version: str, seen: Acceptance) -> Printed:
 
 
 def rate_formula(version: str) -> Rate:
-    """Return which formula SGLang's log line has in a version; newer than any known counts as the newest."""
-    release = _release(version)
-    found: Rate = "none"
-    for first, rate in _SGLANG:
-        if release >= Version(first):
-            found = rate
-    return found
+    """Return which formula SGLang's log line has in a version (of an unread one: in the one before).
+
+    Raises
+    ------
+    EngineError
+        The version is none, or its formula is not one of those that were understood.
+    """
+    _release(version)
+    text = _expression("log accept rate", version)
+    if text is None:
+        return "none"
+    for pattern, rate in _LOG:
+        if re.fullmatch(pattern, text):
+            return rate
+    raise EngineError(
+        f"the accept-rate formula of sglang {version} is not known",
+        why=f"its source computes {shown(text, 120)}",
+        next_step="Read the length instead: accepted drafts a round are accept len - 1.",
+    )
 
 
-def request_rate(version: str, seen: Acceptance) -> float | None:
-    """Return ``spec_accept_rate`` of a request's meta_info in a version, None where it has none."""
-    release = _release(version)
-    if release < _REQUEST_BY_STEPS:
-        return None
-    proposed = seen.steps if release < _REQUEST_BY_DRAFTS else seen.draft_tokens - 1
-    return _share(seen.accepted, seen.rounds * proposed)
-
-
-def counts_trimmed(version: str) -> bool:
-    """Return whether the log counts only tokens that requests kept (0.5.20 and newer)."""
-    return _release(version) >= _TRIMMED
+def _expression(name: str, version: str) -> str | None:
+    release = known("sglang", version) or nearest("sglang", version)
+    row = row_in("sglang", "formula", name, release)
+    return str(row.value) if row is not None else None
 
 
 def _meaning(rate: Rate, value: float | None, seen: Acceptance) -> str:

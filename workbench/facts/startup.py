@@ -1,7 +1,7 @@
 """How SGLang starts, by version: who its processes are, and in which order the phases come.
 
-Read in the wheels of 0.4.0, 0.4.3, 0.4.6, 0.4.10, 0.5.1 to 0.5.14, 0.5.16, 0.5.18 and 0.5.20 to
-0.5.23. The texts of the log are in `startup_markers`, the frames of a stack in `startup_frames`.
+The texts of the log are in `startup_markers`, the frames of a stack in `startup_frames`; which release has
+which of them is in the facts of each (`workbench.facts.rows`).
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping
-from functools import lru_cache
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.version import InvalidVersion, Version
+from workbench.facts.features import since
+from workbench.facts.rows import nearest
 
 # Titles are padded with blanks to the length of the command line they overwrite. 0.4.3 wrote the
 # data-parallel rank alone (`scheduler_0`, mostly `scheduler_None`); ATTN_CP and MOE_DP came with 0.5.9.
@@ -143,7 +142,7 @@ class Step:
 
 _BEFORE = (Step("spawn"), Step("dist_init"), Step("weights"), Step("load_barrier"))
 _AFTER = (Step("init_done"), Step("ready"))
-# Until 0.5.13.post1 each runner goes right through, so the target's graphs are captured before the
+# At first each runner goes right through, so the target's graphs are captured before the
 # draft's weights are read; the piecewise (prefill) graphs came after the decode graphs.
 _EACH_IN_TURN = (
     *_BEFORE,
@@ -158,7 +157,7 @@ _EACH_IN_TURN = (
     Step("graph_draft", "draft"),
     *_AFTER,
 )
-# From 0.5.14 on both models are loaded, then both pools made, then all graphs captured.
+# In newer releases both models are loaded, then both pools made, then all graphs captured.
 _TOGETHER = (
     *_BEFORE,
     Step("weights", "draft"),
@@ -172,11 +171,10 @@ _TOGETHER = (
     Step("graph_draft", "draft"),
     *_AFTER,
 )
-ORDER_CHANGED = Version("0.5.14")
 
 
-def phase_order(version: str, texts: str = "") -> tuple[Step, ...] | None:
-    """Return the steps of a start-up in their order, or None where it cannot be told.
+def phase_order(version: str) -> tuple[Step, ...] | None:
+    """Return the steps of a start-up in their order, or None for a release that was not read.
 
     A step that a launch does not take (no draft, graphs disabled) is skipped.
 
@@ -184,37 +182,16 @@ def phase_order(version: str, texts: str = "") -> tuple[Step, ...] | None:
     ----------
     version
         The release, "" where it is not known.
-    texts
-        The releases that write what was found in the log, as one specifier: it may tell the order where
-        the version is not known.
     """
-    known = parse_version(version)
-    if known is not None:
-        return _TOGETHER if known >= ORDER_CHANGED else _EACH_IN_TURN
-    try:
-        ranges = SpecifierSet(texts)
-    except InvalidSpecifier:
+    together = since("sglang", "both models before the pools", version)
+    if together is None:
         return None
-    bounds = [(one.operator, Version(one.version)) for one in ranges]
-    if any(operator == ">=" and bound >= ORDER_CHANGED for operator, bound in bounds):
-        return _TOGETHER
-    if any(operator == "<" and bound <= ORDER_CHANGED for operator, bound in bounds):
-        return _EACH_IN_TURN
-    return None
+    return _TOGETHER if together else _EACH_IN_TURN
 
 
-@lru_cache(maxsize=256)
-def parse_version(version: str) -> Version | None:
-    """Return a release's version, or None for one that is unknown, a git build or a fork."""
-    try:
-        known = Version(version)
-    except InvalidVersion:
-        return None
-    return None if known.is_devrelease or known.local else known
+def likely_order(version: str) -> tuple[Step, ...]:
+    """Return the order of a release, or of the nearest that was read: of a fork, the one it is named after.
 
-
-@lru_cache(maxsize=4096)
-def holds(versions: str, version: str) -> bool:
-    """Whether something read in the `versions` (a specifier) holds in one; unknown: it may."""
-    known = parse_version(version)
-    return known is None or SpecifierSet(versions).contains(known, prereleases=True)
+    Good for a picture and a guess; what accuses asks `phase_order`.
+    """
+    return phase_order(version) or phase_order(nearest("sglang", version)) or _TOGETHER

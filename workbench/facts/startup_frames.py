@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from workbench.facts.startup import holds
+from workbench.facts.rows import may_have
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -17,18 +17,22 @@ class PhaseFrame:
     function
         The last part of its name: dumps of Python 3.11 and later qualify names, older ones do not.
     file
-        The end of its file's path, or with a slash at its end a folder of it.
-    versions
-        The releases that have it, looked up in their sources by a test.
+        The end of its file's path, or with a slash at its end a folder of it. Which releases have it is in
+        the facts of each (`workbench.facts.rows`).
     """
 
     phase: str
     function: str
     file: str
-    versions: str
+
+    def may_be_in(self, version: str) -> bool:
+        """Whether a release has it, or was not read and may have it."""
+        if self.file.startswith("torch/"):
+            return True
+        return may_have("sglang", "function", f"{self.function}@{self.file}", version)
 
 
-def _frames(phase: str, *rows: tuple[str, str, str]) -> tuple[PhaseFrame, ...]:
+def _frames(phase: str, *rows: tuple[str, str]) -> tuple[PhaseFrame, ...]:
     return tuple(PhaseFrame(phase, *row) for row in rows)
 
 
@@ -42,121 +46,117 @@ _DRAFT_EXTEND = "speculative/eagle_draft_extend_cuda_graph_runner.py"
 FRAMES: tuple[PhaseFrame, ...] = (
     *_frames(
         "load_barrier",
-        ("monitored_barrier", "torch/distributed/distributed_c10d.py", ">=0.4.3"),
-        ("dist_barrier_after_load", "model_runner_components/load_model_utils.py", ">=0.5.16"),
+        ("monitored_barrier", "torch/distributed/distributed_c10d.py"),
+        ("dist_barrier_after_load", "model_runner_components/load_model_utils.py"),
     ),
     *_frames(
         "dist_init",
-        ("init_parallel_runtime", "srt/distributed/bootstrap.py", ">=0.5.21"),
-        ("init_torch_distributed", "srt/distributed/bootstrap.py", ">=0.5.16,<0.5.21"),
-        ("init_torch_distributed", _RUNNER, ">=0.4.0"),
-        ("initialize_model_parallel", "distributed/parallel_state.py", ">=0.4.0"),
-        ("initialize_dp_attention", "layers/dp_attention.py", ">=0.4.3"),
-        ("_wait_until_activated", "distributed/gated_launch.py", ">=0.5.20"),
+        ("init_parallel_runtime", "srt/distributed/bootstrap.py"),
+        ("init_torch_distributed", "srt/distributed/bootstrap.py"),
+        ("init_torch_distributed", _RUNNER),
+        ("initialize_model_parallel", "distributed/parallel_state.py"),
+        ("initialize_dp_attention", "layers/dp_attention.py"),
+        ("_wait_until_activated", "distributed/gated_launch.py"),
     ),
     *_frames(
         "weights",
-        ("load_model", _RUNNER, ">=0.4.0"),
-        ("load_model", "model_loader/loader.py", ">=0.4.0"),
-        ("process_weights_after_loading", "sglang/srt/", ">=0.4.0"),
+        ("load_model", _RUNNER),
+        ("load_model", "model_loader/loader.py"),
+        ("process_weights_after_loading", "sglang/srt/"),
     ),
     *_frames(
         "kv_pool",
-        ("init_memory_pool", _RUNNER, ">=0.4.0,<0.5.7"),
-        ("init_memory_pool", "model_executor/model_runner_kv_cache_mixin.py", ">=0.5.7,<0.5.16"),
-        ("_init_pools", "model_executor/model_runner_kv_cache_mixin.py", ">=0.5.10,<0.5.16"),
-        ("_init_pools", "mem_cache/kv_cache_configurator.py", ">=0.5.16"),
-        ("alloc_memory_pool", _RUNNER, ">=0.5.14"),
-        ("alloc_memory_pool", "speculative/eagle_worker_v2.py", ">=0.5.14"),
-        ("init_memory_pools", "managers/scheduler.py", ">=0.5.14"),
+        ("init_memory_pool", _RUNNER),
+        ("init_memory_pool", "model_executor/model_runner_kv_cache_mixin.py"),
+        ("_init_pools", "model_executor/model_runner_kv_cache_mixin.py"),
+        ("_init_pools", "mem_cache/kv_cache_configurator.py"),
+        ("alloc_memory_pool", _RUNNER),
+        ("alloc_memory_pool", "speculative/eagle_worker_v2.py"),
+        ("init_memory_pools", "managers/scheduler.py"),
     ),
     # Between the pools and the graphs; a function that runs all phases says only that none is told.
     *_frames(
         "kv_pool",
-        ("init_attention_backend", _RUNNER, ">=0.4.0,<0.5.16"),
-        ("init_all_attention_backends", "managers/scheduler.py", ">=0.5.14"),
+        ("init_attention_backend", _RUNNER),
+        ("init_all_attention_backends", "managers/scheduler.py"),
     ),
     *_frames(
         "unknown",
-        ("init_model_worker", "managers/scheduler.py", ">=0.5.7"),
-        ("__init__", "managers/tp_worker.py", ">=0.4.0"),
+        ("init_model_worker", "managers/scheduler.py"),
+        ("__init__", "managers/tp_worker.py"),
     ),
     *_frames(
         "draft_embed",
-        ("get_embed_and_head", "srt/models/", ">=0.4.3"),
-        ("set_embed_and_head", "srt/models/", ">=0.4.3"),
-        ("set_embed", "srt/models/", ">=0.4.6"),
+        ("get_embed_and_head", "srt/models/"),
+        ("set_embed_and_head", "srt/models/"),
+        ("set_embed", "srt/models/"),
     ),
     *_frames(
         "warmup",
-        ("kernel_warmup", _RUNNER, ">=0.5.6,<0.5.14"),
-        ("_flashinfer_autotune", _RUNNER, ">=0.5.6,<0.5.14"),
-        ("_flashinfer_autotune", _RUNNERS + "base_runner.py", ">=0.5.14"),
-        ("warmup", _RUNNERS + "base_runner.py", ">=0.5.14"),
-        ("_warmup", _RUNNERS + "base_runner.py", ">=0.5.23"),
+        ("kernel_warmup", _RUNNER),
+        ("_flashinfer_autotune", _RUNNER),
+        ("_flashinfer_autotune", _RUNNERS + "base_runner.py"),
+        ("warmup", _RUNNERS + "base_runner.py"),
+        ("_warmup", _RUNNERS + "base_runner.py"),
     ),
     *_frames(
         "graph_draft",
-        ("capture_one_batch_size", _DRAFT_DECODE, ">=0.4.3,<0.5.14"),
-        ("capture_one_batch_size", _DRAFT_EXTEND, ">=0.4.10,<0.5.14"),
-        ("capture_one_shape", _DRAFT_DECODE, ">=0.5.14"),
-        ("capture_one_shape", _DRAFT_EXTEND, ">=0.5.14"),
-        ("capture", _DRAFT_DECODE, ">=0.4.3,<0.5.14"),
-        ("capture", _DRAFT_EXTEND, ">=0.4.10,<0.5.14"),
-        ("__init__", _DRAFT_DECODE, ">=0.4.3"),
-        ("__init__", _DRAFT_EXTEND, ">=0.4.10"),
-        ("init_cuda_graphs", "speculative/eagle_worker.py", ">=0.4.3,<0.5.13"),
-        ("init_cuda_graphs", "speculative/eagle_worker_v2.py", ">=0.5.4"),
-        ("init_cuda_graphs", "speculative/multi_layer_eagle_worker_v2.py", ">=0.5.7"),
+        ("capture_one_batch_size", _DRAFT_DECODE),
+        ("capture_one_batch_size", _DRAFT_EXTEND),
+        ("capture_one_shape", _DRAFT_DECODE),
+        ("capture_one_shape", _DRAFT_EXTEND),
+        ("capture", _DRAFT_DECODE),
+        ("capture", _DRAFT_EXTEND),
+        ("__init__", _DRAFT_DECODE),
+        ("__init__", _DRAFT_EXTEND),
+        ("init_cuda_graphs", "speculative/eagle_worker.py"),
+        ("init_cuda_graphs", "speculative/eagle_worker_v2.py"),
+        ("init_cuda_graphs", "speculative/multi_layer_eagle_worker_v2.py"),
     ),
     *_frames(
         "graph_prefill",
-        (
-            "capture_one_batch_size",
-            "model_executor/piecewise_cuda_graph_runner.py",
-            ">=0.5.4,<0.5.14",
-        ),
-        ("capture", "model_executor/piecewise_cuda_graph_runner.py", ">=0.5.4,<0.5.14"),
-        ("__init__", "model_executor/piecewise_cuda_graph_runner.py", ">=0.5.4,<0.5.14"),
-        ("init_piecewise_cuda_graphs", _RUNNER, ">=0.5.6,<0.5.14"),
-        ("capture_one_shape", _RUNNERS + "prefill_cuda_graph_runner.py", ">=0.5.14"),
-        ("capture", _RUNNERS + "prefill_cuda_graph_runner.py", ">=0.5.14"),
-        ("__init__", _RUNNERS + "prefill_cuda_graph_runner.py", ">=0.5.14"),
-        ("init_prefill_cuda_graph", _RUNNER, ">=0.5.14"),
-        ("capture_prefill_graph", "model_runner_components/cuda_graph_setup.py", ">=0.5.16"),
+        ("capture_one_batch_size", "model_executor/piecewise_cuda_graph_runner.py"),
+        ("capture", "model_executor/piecewise_cuda_graph_runner.py"),
+        ("__init__", "model_executor/piecewise_cuda_graph_runner.py"),
+        ("init_piecewise_cuda_graphs", _RUNNER),
+        ("capture_one_shape", _RUNNERS + "prefill_cuda_graph_runner.py"),
+        ("capture", _RUNNERS + "prefill_cuda_graph_runner.py"),
+        ("__init__", _RUNNERS + "prefill_cuda_graph_runner.py"),
+        ("init_prefill_cuda_graph", _RUNNER),
+        ("capture_prefill_graph", "model_runner_components/cuda_graph_setup.py"),
     ),
     *_frames(
         "graph_decode",
-        ("capture_one_batch_size", "model_executor/cuda_graph_runner.py", ">=0.4.0,<0.5.14"),
-        ("capture", "model_executor/cuda_graph_runner.py", ">=0.4.0,<0.5.14"),
-        ("__init__", "model_executor/cuda_graph_runner.py", ">=0.4.0,<0.5.14"),
-        ("capture_one_batch_size", "model_executor/cpu_graph_runner.py", ">=0.5.2"),
-        ("init_device_graphs", _RUNNER, ">=0.5.1,<0.5.14"),
-        ("capture_one_shape", _RUNNERS + "decode_cuda_graph_runner.py", ">=0.5.14"),
-        ("_capture_one_stream", _RUNNERS + "decode_cuda_graph_runner.py", ">=0.5.14"),
-        ("capture", _RUNNERS + "decode_cuda_graph_runner.py", ">=0.5.14"),
-        ("__init__", _RUNNERS + "decode_cuda_graph_runner.py", ">=0.5.14"),
-        ("init_decode_cuda_graph", _RUNNER, ">=0.5.14"),
-        ("capture_decode_graph", "model_runner_components/cuda_graph_setup.py", ">=0.5.16"),
+        ("capture_one_batch_size", "model_executor/cuda_graph_runner.py"),
+        ("capture", "model_executor/cuda_graph_runner.py"),
+        ("__init__", "model_executor/cuda_graph_runner.py"),
+        ("capture_one_batch_size", "model_executor/cpu_graph_runner.py"),
+        ("init_device_graphs", _RUNNER),
+        ("capture_one_shape", _RUNNERS + "decode_cuda_graph_runner.py"),
+        ("_capture_one_stream", _RUNNERS + "decode_cuda_graph_runner.py"),
+        ("capture", _RUNNERS + "decode_cuda_graph_runner.py"),
+        ("__init__", _RUNNERS + "decode_cuda_graph_runner.py"),
+        ("init_decode_cuda_graph", _RUNNER),
+        ("capture_decode_graph", "model_runner_components/cuda_graph_setup.py"),
     ),
     *_frames(
         "ready",
-        ("event_loop_normal", "managers/scheduler.py", ">=0.4.0"),
-        ("event_loop_overlap", "managers/scheduler.py", ">=0.4.0"),
-        ("event_loop_pp", "managers/", ">=0.4.6"),
-        ("event_loop_normal_disagg_prefill", "srt/disaggregation/prefill.py", ">=0.4.6"),
-        ("event_loop_overlap_disagg_prefill", "srt/disaggregation/prefill.py", ">=0.4.6"),
-        ("event_loop_normal_disagg_decode", "srt/disaggregation/decode.py", ">=0.4.6"),
-        ("event_loop_overlap_disagg_decode", "srt/disaggregation/decode.py", ">=0.4.6"),
+        ("event_loop_normal", "managers/scheduler.py"),
+        ("event_loop_overlap", "managers/scheduler.py"),
+        ("event_loop_pp", "managers/"),
+        ("event_loop_normal_disagg_prefill", "srt/disaggregation/prefill.py"),
+        ("event_loop_overlap_disagg_prefill", "srt/disaggregation/prefill.py"),
+        ("event_loop_normal_disagg_decode", "srt/disaggregation/decode.py"),
+        ("event_loop_overlap_disagg_decode", "srt/disaggregation/decode.py"),
     ),
     *_frames(
         "init_done",
-        ("dispatch_event_loop", "managers/scheduler.py", ">=0.5.10"),
+        ("dispatch_event_loop", "managers/scheduler.py"),
     ),
     *_frames(
         "spawn",
-        ("load_plugins", "srt/plugins/__init__.py", ">=0.5.11"),
-        ("run_scheduler_process", "managers/scheduler.py", ">=0.4.0"),
+        ("load_plugins", "srt/plugins/__init__.py"),
+        ("run_scheduler_process", "managers/scheduler.py"),
     ),
 )
 _BY_NAME: dict[str, list[PhaseFrame]] = {}
@@ -184,7 +184,7 @@ def phase_of_frame(function: str, file: str, version: str = "") -> str:
     found = {
         row.phase
         for row in _BY_NAME.get(name, ())
-        if holds(row.versions, version) and _in_file(file, row.file)
+        if row.may_be_in(version) and _in_file(file, row.file)
     }
     return found.pop() if len(found) == 1 else ""
 

@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Literal
 
+from workbench.facts.rows import span
+
 Edge = Literal["begin", "end", "at"]
 Who = Literal["rank", "rank0", "parent"]
 
@@ -28,10 +30,9 @@ class Marker:
         own where it may come in any.
     pattern
         Searched for in a line without its clock and rank; its groups are facts.
-    versions
-        The releases that write it.
     needle
-        Words of it as the source has them; a test looks them up in the real sources.
+        Words of it as the source has them: `workbench.facts` looks them up in every release. "" for a text
+        that is not SGLang's own.
     who
         Every rank, rank 0 alone, or the parent: a line of rank 0 alone does not put it ahead.
     model
@@ -42,11 +43,20 @@ class Marker:
     phase: str
     edge: Edge
     pattern: re.Pattern[str]
-    versions: str = ">=0.4.0"
     needle: str = ""
     who: Who = "rank"
     model: str = ""
     error: bool = False
+
+    @property
+    def fact(self) -> str:
+        """The name of its text among the facts of a release."""
+        return f"{self.code}: {self.needle}"
+
+    @property
+    def versions(self) -> str:
+        """The releases that write it, as a specifier; "" where all do, or none is known to."""
+        return span("sglang", "text", self.fact) if self.needle else ""
 
 
 def _mark(
@@ -55,16 +65,13 @@ def _mark(
     edge: Edge,
     pattern: str,
     needle: str,
-    versions: str = ">=0.4.0",
     **more: str,
 ) -> Marker:
-    return Marker(code, phase, edge, re.compile(pattern), versions, needle, **more)  # type: ignore[arg-type]
+    return Marker(code, phase, edge, re.compile(pattern), needle, **more)  # type: ignore[arg-type]
 
 
-def _error(
-    code: str, pattern: str, needle: str, versions: str = ">=0.4.0", phase: str = ""
-) -> Marker:
-    return Marker(code, phase, "at", re.compile(pattern), versions, needle, error=True)
+def _error(code: str, pattern: str, needle: str, phase: str = "") -> Marker:
+    return Marker(code, phase, "at", re.compile(pattern), needle, error=True)
 
 
 _GRAPH = r"(?:CUDA|cuda|CPU|cpu|NPU|npu|XPU) graph"
@@ -73,47 +80,58 @@ PHASES: tuple[Marker, ...] = (
     _mark("server_args", "spawn", "begin", r"\bserver_args=", "server_args=", who="parent"),
     _mark(
         "dist_begin", "dist_init", "begin",
-        r"^Init torch distributed begin\.", "Init torch distributed begin.", "<0.5.21",
+        r"^Init torch distributed begin\.", "Init torch distributed begin.",
     ),
     _mark(
-        "dist_begin", "dist_init", "begin", r"^Init parallel begin\.", "Init parallel begin.", ">=0.5.21"
+        "dist_begin", "dist_init", "begin", r"^Init parallel begin\.", "Init parallel begin."
     ),
     _mark(
         "nccl_version", "dist_init", "at", r"^sglang is using nccl==(?P<nccl>[\d.]+)",
         "sglang is using nccl==", who="rank0",
     ),
+    # A fall-back, not an error: the ranks go on with NCCL. Since 0.5.10 the line has the name of the class.
+    _mark(
+        "custom_allreduce_off", "dist_init", "at",
+        r"^Custom allreduce is disabled (?:because|due to) (?P<why>.{1,100})",
+        "Custom allreduce is disabled because",
+    ),
+    _mark(
+        "custom_allreduce_off", "dist_init", "at",
+        r"^CustomAll[Rr]educe(?:V\d)? is disabled (?:because|due to) (?P<why>.{1,100})",
+        "is disabled because",
+    ),
     _mark(
         "dist_end", "dist_init", "end",
         rf"^Init torch distributed ends\.(?: elapsed={_SECONDS},)?{_USAGE}",
-        "Init torch distributed ends.", ">=0.4.3,<0.5.21",
+        "Init torch distributed ends.",
     ),
     _mark(
         "dist_end", "dist_init", "end", rf"^Init parallel ends\. elapsed={_SECONDS}",
-        "Init parallel ends.", ">=0.5.21",
+        "Init parallel ends.",
     ),
     _mark(
         "memory_baseline", "dist_init", "at", rf"^Memory baseline taken\.{_USAGE}",
-        "Memory baseline taken.", ">=0.5.21",
+        "Memory baseline taken.",
     ),
     # A launch that waits on purpose until somebody activates it: never a hang.
     _mark(
         "gate_begin", "dist_init", "at",
         r"^Gated launch waiting for activation\. rank=(?P<gate_rank>\d+)",
-        "Gated launch waiting for activation.", ">=0.5.20",
+        "Gated launch waiting for activation.",
     ),
     _mark(
         "gate_waiting", "dist_init", "at", r"^Gated launch still waiting for activation\.",
-        "Gated launch still waiting for activation.", ">=0.5.20",
+        "Gated launch still waiting for activation.",
     ),
     _mark(
         "gate_end", "dist_init", "at", rf"^Gated launch activated\. elapsed={_SECONDS}",
-        "Gated launch activated.", ">=0.5.20",
+        "Gated launch activated.",
     ),
     _mark("weights_begin", "weights", "begin", rf"^Load weight begin\.{_MEMORY}", "Load weight begin."),
     _mark(
         "weights_late", "graph_decode", "at",
         rf"^Load weight end\. Committed real weights after CUDA graph capture in {_SECONDS}",
-        "Load weight end. Committed real weights after CUDA graph capture in", ">=0.5.18",
+        "Load weight end. Committed real weights after CUDA graph capture in",
     ),
     _mark(
         "weights_end", "weights", "end",
@@ -124,26 +142,26 @@ PHASES: tuple[Marker, ...] = (
     _mark(
         "kv_allocated", "kv_pool", "at",
         r"^KV Cache is allocated\. #tokens: (?P<tokens>\d+)",
-        "KV Cache is allocated. #tokens:", ">=0.4.3,<0.5.13",
+        "KV Cache is allocated. #tokens:",
     ),
     _mark(
         "kv_allocated", "kv_pool", "at",
         r"^KV Cache is allocated\. dtype: (?P<dtype>[\w.]+), #tokens: (?P<tokens>\d+)",
-        "KV Cache is allocated. dtype:", ">=0.5.13,<0.5.18",
+        "KV Cache is allocated. dtype:",
     ),
     _mark(
         "kv_allocated", "kv_pool", "at",
         r"(?:is allocated|VA upper bound)\. dtype: (?P<dtype>[\w.]+), #tokens: (?P<tokens>\d+)",
-        "VA upper bound' if", ">=0.5.18",
+        "VA upper bound' if",
     ),
     _mark("kv_end", "kv_pool", "end", rf"^Memory pool end\.{_MEMORY}", "Memory pool end."),
     _mark(
         "autotune_begin", "warmup", "begin", r"^Running FlashInfer autotune",
-        "Running FlashInfer autotune", ">=0.5.6",
+        "Running FlashInfer autotune",
     ),
     _mark(
         "autotune_end", "warmup", "end", r"^FlashInfer autotune completed\.",
-        "FlashInfer autotune completed.", ">=0.5.6",
+        "FlashInfer autotune completed.",
     ),
     # FlashInfer's own lines: their beginning is `… [AutoTuner]`, or `[Autotuner]` in older releases.
     _mark(
@@ -152,57 +170,57 @@ PHASES: tuple[Marker, ...] = (
     ),
     _mark(
         "deep_gemm", "warmup", "at", r"^Entering DeepGEMM JIT Pre-Compile session",
-        "Entering DeepGEMM JIT Pre-Compile session", ">=0.4.6",
+        "Entering DeepGEMM JIT Pre-Compile session",
     ),
     _mark(
         "deep_gemm", "warmup", "at", r"^Try DeepGEMM JIT Compiling for ",
-        "Try DeepGEMM JIT Compiling for", ">=0.4.6",
+        "Try DeepGEMM JIT Compiling for",
     ),
     _mark(
         "prefill_begin", "graph_prefill", "begin", rf"^Capture piecewise CUDA graph begin\.{_MEMORY}",
-        "Capture piecewise CUDA graph begin.", ">=0.5.6,<0.5.14",
+        "Capture piecewise CUDA graph begin.",
     ),
     _mark(
         "prefill_end", "graph_prefill", "end",
         rf"^Capture piecewise CUDA graph end\. Time elapsed: {_SECONDS}{_USAGE}",
-        "Capture piecewise CUDA graph end.", ">=0.5.6,<0.5.14",
+        "Capture piecewise CUDA graph end.",
     ),
     _mark(
         "prefill_begin", "graph_prefill", "begin",
         rf"^Capture (?P<role>target|draft) prefill {_GRAPH} begin\.(?: backend=(?P<backend>\w+),)?{_MEMORY}",
-        "CUDA graph begin. ", ">=0.5.14",
+        "CUDA graph begin. ",
     ),
     _mark(
         "prefill_end", "graph_prefill", "end",
         rf"^Capture (?P<role>target|draft) prefill {_GRAPH} end\. elapsed={_SECONDS}{_USAGE}",
-        "CUDA graph end. ", ">=0.5.14",
+        "CUDA graph end. ",
     ),
     _mark(
         "decode_begin", "graph_decode", "begin", rf"^Capture {_GRAPH} begin\.{_MEMORY}",
-        "begin. This can take up to several minutes.", "<0.5.14",
+        "begin. This can take up to several minutes.",
     ),
     _mark(
         "decode_end", "graph_decode", "end", rf"^Capture {_GRAPH} end\. Time elapsed: {_SECONDS}{_USAGE}",
-        "end. Time elapsed:", "<0.5.14",
+        "end. Time elapsed:",
     ),
     _mark(
         "decode_begin", "graph_decode", "begin",
         rf"^Capture (?P<role>target|draft(?= verify)) (?:decode|verify) {_GRAPH} begin\."
         rf"(?: backend=(?P<backend>\w+),)?(?:.*?\bbs=\[(?P<sizes>[\d, ]{{0,2000}})\])?{_MEMORY}",
-        " begin. ", ">=0.5.14",
+        " begin. ",
     ),
     _mark(
         "decode_end", "graph_decode", "end",
         rf"^Capture (?P<role>target|draft(?= verify)) (?:decode|verify) {_GRAPH} end\."
         rf".*?elapsed={_SECONDS}{_USAGE}",
-        " end. ", ">=0.5.14",
+        " end. ",
     ),
     # tqdm, of rank 0 alone: which batch size is being captured, of how many.
     _mark(
         "capturing", "graph_decode", "at",
         r"Capturing batches \((?:bs=(?P<bs>\d+) )?avail_mem=(?P<avail_gb>\d+(?:\.\d+)?) GB\)"
         r"(?::\s*\d+%\|.{0,200}?\| (?P<done>\d+)/(?P<of>\d+))?",
-        "Capturing batches (", ">=0.4.6", who="rank0",
+        "Capturing batches (", who="rank0",
     ),
     _mark(
         "registering", "graph_decode", "at", r"^Registering (?P<addresses>\d+) cuda graph addresses",
@@ -211,24 +229,24 @@ PHASES: tuple[Marker, ...] = (
     _mark(
         "draft_extend_begin", "graph_draft", "begin",
         r"^Capture (?:single-CG )?draft extend (?:cuda graph |CUDA graph )?begin",
-        "apture draft extend", ">=0.4.10", who="rank0", model="draft",
+        "apture draft extend", who="rank0", model="draft",
     ),
     _mark(
         "draft_extend_end", "graph_draft", "end",
         r"^Capture (?:single-CG )?draft extend (?:cuda graph |CUDA graph )?end\."
         rf"(?:.*?elapsed[=:] ?{_SECONDS})?",
-        "apture draft extend", ">=0.4.10", who="rank0", model="draft",
+        "apture draft extend", who="rank0", model="draft",
     ),
     _mark(
         "draft_decode_begin", "graph_draft", "begin",
         r"^Capture (?:Frozen-KV MTP draft|UNO tree draft|draft decode|draft) (?:cuda|CUDA) graph begin\.",
-        "apture draft", ">=0.4.3", who="rank0", model="draft",
+        "apture draft", who="rank0", model="draft",
     ),
     _mark(
         "draft_decode_end", "graph_draft", "end",
         r"^Capture (?:Frozen-KV MTP draft|UNO tree draft|draft decode|draft) (?:cuda|CUDA) graph end\."
         rf"(?:.*?elapsed[=:] ?{_SECONDS})?",
-        "apture draft", ">=0.4.3", who="rank0", model="draft",
+        "apture draft", who="rank0", model="draft",
     ),
     _mark(
         "init_done", "init_done", "at", r"^max_total_num_tokens=(?P<tokens>\d+), ",
@@ -254,47 +272,45 @@ ERRORS: tuple[Marker, ...] = (
         "load_barrier",
         r"TP rank (?P<rank>\d+) could finish the model loading, but there are other ranks",
         "could finish the model loading, but there are other ranks that didn't finish loading.",
-        ">=0.4.3", "load_barrier",
+        "load_barrier",
     ),
     _error(
         "rank_died",
         r"^(?:\w+: )?Rank (?P<rank>\d+) scheduler died during initialization "
         r"\(exit code: (?P<exit_code>-?\d+)\)",
-        "scheduler died during initialization", ">=0.5.10",
+        "scheduler died during initialization",
     ),
     _error(
         "rank_died", r"^(?:\w+: )?Rank (?P<rank>\d+) scheduler is dead\.", "scheduler is dead.",
-        ">=0.4.3,<0.5.10",
     ),
     _error(
         "child_crashed",
         r"^(?:\w+: )?Subprocess (?P<name>\S{1,100}) \(pid=(?P<pid>\d+)\) crashed with "
         r"exit code (?P<exit_code>-?\d+)",
-        "crashed ", ">=0.5.10",
+        "crashed ",
     ),
     _error(
         "child_failed",
         r"^(?:\w+: )?Child process unexpectedly failed with an exit ?code[ =](?P<exit_code>-?\d+)\. "
         r"pid=(?P<pid>\d+)",
-        "Child process unexpectedly failed", ">=0.4.3,<0.4.10",
+        "Child process unexpectedly failed",
     ),
     _error(
-        "child_signal", r"Received sigquit from a child process", "Received sigquit from a child", ">=0.4.3"
+        "child_signal", r"Received sigquit from a child process", "Received sigquit from a child"
     ),
-    _error("child_signal", r"SIGQUIT received\. signum=", "SIGQUIT received.", ">=0.5.3"),
+    _error("child_signal", r"SIGQUIT received\. signum=", "SIGQUIT received."),
     _error(
         "watchdog",
         r"(?P<name>\w{1,60}) watchdog timeout "
         r"\(self\.watchdog_timeout=(?P<after>[\d.]+), self\.soft=(?P<soft>\w+)\)",
-        "watchdog timeout ", ">=0.5.7",
+        "watchdog timeout ",
     ),
     _error(
         "watchdog", r"Watchdog timeout \(self\.watchdog_timeout=(?P<after>[\d.]+)\)", "Watchdog timeout (",
-        "<0.5.7",
     ),
     _error(
         "stuck_test", r"Watchdog (?P<name>\w{1,60}) start deliberately stuck for (?P<after>[\d.]+)s",
-        "start deliberately stuck for", ">=0.5.7",
+        "start deliberately stuck for",
     ),
     _error(
         "warmup_failed", r"Initialization failed\. warmup error:", "Initialization failed. warmup error:"
@@ -377,9 +393,10 @@ _SERVING = next(marker for marker in PHASES if marker.code == "serving")
 # has every error's. Most lines of a long log are batches, which have none.
 HINT = re.compile(
     r"server_args=|begin|end[s.]|allocated|VA upper|nccl==|taken\.|activat|utotun|\[AutoTuner|DeepGEMM"
-    r"|Capturing|Registering|max_total|fired up|batch|shards|finish the|scheduler (?:died|is dead)"
-    r"|crashed with|Child process|sigquit|SIGQUIT|atchdog|warmup error|graph failed|hit an exc|eartbeat"
-    r"|DeepEP|Health check|nccl[A-Z]|NCCL|gloo/|closed by peer|emory|oom-kill|Xid|CUDA[ _]|Fatal P|Traceback"
+    r"|Capturing|Registering|is disabled|max_total|fired up|batch|shards|finish the"
+    r"|scheduler (?:died|is dead)|crashed with|Child process|sigquit|SIGQUIT|atchdog|warmup error"
+    r"|graph failed|hit an exc|eartbeat|DeepEP|Health check|nccl[A-Z]|NCCL|gloo/|closed by peer|emory"
+    r"|oom-kill|Xid|CUDA[ _]|Fatal P|Traceback"
 )
 
 

@@ -29,7 +29,7 @@ from workbench.hang.collect.gpu import read_gpus
 if TYPE_CHECKING:
     from distributed import Client
 
-    from workbench.hang.diagnosis import HangDiagnosis
+    from workbench.hang.judge.diagnosis import HangDiagnosis
 
 _MOST_PAUSES = 8  # processes whose pause is reported
 
@@ -44,7 +44,7 @@ def attach(
     client: Client | None = None,
     hosts: Sequence[str] | None = None,
 ) -> HangDiagnosis:
-    """Look at a running SGLang server and say what it waits for, which rank, and what to change next.
+    """Look at a running server (SGLang or vLLM): what does it wait for, for which rank, what to change next.
 
     Nothing is changed in the server: py-spy pauses each process for a fraction of a second, one dump
     a snapshot; no request is sent. Interrupted, it tells what it has: with one snapshot nothing is

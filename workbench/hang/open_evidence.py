@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from workbench.hang.read.scene import read_scene
 
 if TYPE_CHECKING:
-    from workbench.hang.diagnosis import HangDiagnosis
+    from workbench.hang.judge.diagnosis import HangDiagnosis
 
 __all__ = ["open_evidence", "read_scene"]
 

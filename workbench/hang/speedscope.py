@@ -17,7 +17,7 @@ from workbench.errors import clean, shorten
 from workbench.hang.diagnosis_records import TreeNode
 
 if TYPE_CHECKING:
-    from workbench.hang.diagnosis import HangDiagnosis
+    from workbench.hang.judge.diagnosis import HangDiagnosis
     from workbench.hang.records import Frame
 
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"

@@ -16,6 +16,8 @@ from workbench.checkpoint.records import TensorTable
 from workbench.checkpoint.templates import describe
 from workbench.core.finding import Finding
 from workbench.core.verdict import Coverage, Item, Settled, State, cover
+from workbench.core.wording import plural
+from workbench.launch.records import Launch
 from workbench.loaders.outcome import LoadOutcome, ParameterGroup
 
 # What each contract compares, in words; its key is the name of the contract's function.
@@ -32,7 +34,7 @@ CONTRACTS = {
     "norms": "norms and flags",
     "auxiliary_layers": "auxiliary layers",
 }
-LAUNCH = "the launch line"
+LAUNCH = "the launch"
 LOADER = "the loader runs to its end"
 _BAD_KEYS = ("dropped", "mismatched")
 _BAD_PARAMETERS = ("missing", "partial", "mismatched")
@@ -55,7 +57,9 @@ class Question:
     target
         Whether it was given.
     launch
-        What of a given launch line was not understood, "" where all was; None where none was given.
+        What of a given launch was not understood, "" where all was; None where none was given.
+    launched
+        The launch itself, as it was read.
     draft
         Whether the checkpoint is an EAGLE-3 draft: only then its target and its launch matter.
     """
@@ -67,6 +71,7 @@ class Question:
     uncovered: str = ""
     target: bool = False
     launch: str | None = None
+    launched: Launch | None = None
     draft: bool = False
 
     @property
@@ -102,9 +107,20 @@ def items(question: Question) -> Iterator[Item]:
         yield Item("comparison", "sizes and vocabulary of the target", "open", how, essential=False)
     if question.launch is not None:
         yield Item("argument", LAUNCH)
+        yield from _unread(question.launched)
     elif question.draft:
         how = "the launch line was not given (launch=)"
         yield Item("argument", "arguments of the launch", "open", how, essential=False)
+
+
+def _unread(launch: Launch | None) -> Iterator[Item]:
+    """Yield what of a launch was not understood and does not decide what is served: its port, say."""
+    named: dict[str, str] = {}
+    for one in launch.not_read if launch is not None else ():
+        if not one.essential:
+            named.setdefault(f"{one.what} of the launch", one.why)
+    for what, why in named.items():
+        yield Item("argument", what, "open", why, essential=False)
 
 
 def _keys(question: Question) -> dict[str, int]:
@@ -190,10 +206,15 @@ def contracts(question: Question) -> Iterator[Settled]:
 
 
 def launch_line(question: Question) -> Iterator[Settled]:
-    """Settle whether a launch line that was given was understood."""
+    """Settle whether a launch that was given was understood."""
     if question.launch is not None:
         state: State = "open" if question.launch else "ok"
-        yield Settled("argument", LAUNCH, state, question.launch or "understood")
+        yield Settled("argument", LAUNCH, state, question.launch or _understood(question.launched))
+
+
+def _understood(launch: Launch | None) -> str:
+    count = len(launch.arguments) if launch is not None else 0
+    return f"understood ({plural(count, 'argument')})" if count else "understood"
 
 
 def _sure(question: Question, state: State) -> State:

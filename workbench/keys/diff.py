@@ -16,10 +16,13 @@ from workbench.core.finding import GRAVITY, Finding
 from workbench.core.verdict import Coverage, Item, State, Verdict
 from workbench.drafts import contracts
 from workbench.errors import WorkbenchError, shown
+from workbench.facts.flat_config import flattened
 from workbench.keys import coverage, verdict
 from workbench.keys.launch_line import doubt
 from workbench.keys.records import KeyDiff, Rename, VersionAnswer
 from workbench.keys.rename import propose
+from workbench.launch.read import read_launch
+from workbench.launch.records import Launch, Unread
 from workbench.loaders import inspect, registry
 from workbench.loaders.outcome import LoadOutcome
 from workbench.loaders.profile import Model, NotCovered, Profile, Refused
@@ -35,7 +38,7 @@ def diff_keys(
     *,
     target: Any = None,
     python: str | os.PathLike[str] | None = None,
-    launch: str | Sequence[str] | None = None,
+    launch: Any = None,
 ) -> KeyDiff:
     """Compare a checkpoint's keys with what a model takes, as its loader will see them.
 
@@ -56,7 +59,8 @@ def diff_keys(
         The engine's own Python interpreter. Its real loader then runs there, and the answer is traced
         truth rather than a profile.
     launch
-        The server's launch command or arguments, to check them against the draft.
+        The server's launch, to check it against the draft: a command line, a script, a list of arguments, a
+        log, a configuration file, a manifest (as text or as a path), or a PID.
 
     Returns
     -------
@@ -95,15 +99,17 @@ def _check_arguments(python: object, launch: object) -> None:
             why="it is neither text nor a path",
             next_step="Give the path of the Python that the engine is installed in.",
         )
-    words = [launch] if isinstance(launch, str) else launch
-    if words is None:
-        return
-    if not isinstance(words, list | tuple) or not all(isinstance(w, str) for w in words):
-        raise WorkbenchError(
-            f"launch={shown(launch)} is not a command line",
-            why="it is neither text nor a list of texts",
-            next_step='Give the launch command: "python -m sglang.launch_server --model-path ...".',
-        )
+    if launch is not None:  # a file that is not there is no doubt about the checkpoint
+        _launch(launch, "", "")
+
+
+def _launch(thing: Any, engine: str, version: str) -> Launch:
+    """Return a launch, read with the options of a release."""
+    if isinstance(thing, Launch):
+        return thing
+    if isinstance(thing, str | list | tuple) and not thing:
+        return Launch("", "command line", not_read=(Unread("the launch", "it is empty"),))
+    return read_launch(thing, engine=engine, version=version)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,7 +173,8 @@ def _profiled(checkpoint: Checkpoint, profile: Profile, version: str) -> _Answer
         if checkpoint.config.layout != "speculators":
             return _nothing(checkpoint.table, profile, version, error)
         try:
-            model = profile.build(Config(checkpoint.config.flattened(), checkpoint.config.source))
+            flat = dict(flattened(checkpoint.config, version))
+            model = profile.build(Config(flat, checkpoint.config.source))
         except (Refused, NotCovered):
             return _nothing(checkpoint.table, profile, version, error)
         answer = _simulated(checkpoint.table, profile, model, version)
@@ -226,7 +233,7 @@ def _combine(
     certain: bool,
     why: str,
     target: Checkpoint | None,
-    launch: str | Sequence[str] | None,
+    launch: Any,
 ) -> KeyDiff:
     """Make one result of the answers of all versions tried; the last one's sets are shown."""
     *others, shown = answers
@@ -241,8 +248,7 @@ def _combine(
         VersionAnswer(d.version, d.ok, d.summary, a.span)
         for d, a in zip(diffs, answers, strict=True)
     )
-    weakest = max((diff.basis for diff in diffs), key=verdict.SURENESS.index)
-    many = dataclasses.replace(last, versions=versions, basis=weakest)
+    many = dataclasses.replace(last, versions=versions)
     return dataclasses.replace(many, verdict=_of_all(diffs, versions))
 
 
@@ -273,7 +279,9 @@ def _of_all(diffs: Sequence[KeyDiff], versions: tuple[VersionAnswer, ...]) -> Ve
         for v in versions
     )
     shown = (structs.replace(item, essential=False) for item in last.verdict.coverage.items)
-    return verdict.of(last.outcome, last.basis, Coverage((which, *answers, *shown)), sentence)
+    # The result shows one release, with its own basis; the verdict on all is as sure as the weakest.
+    weakest = max((diff.basis for diff in diffs), key=verdict.SURENESS.index)
+    return verdict.of(last.outcome, weakest, Coverage((which, *answers, *shown)), sentence)
 
 
 def _spans(versions: tuple[VersionAnswer, ...], good: bool) -> str:
@@ -297,12 +305,13 @@ def _result(
     certain: bool,
     why: str,
     target: Checkpoint | None,
-    launch: str | Sequence[str] | None,
+    launch: Any,
 ) -> KeyDiff:
     """Make the result of one version's answer."""
     outcome = answer.outcome
     renames = _proposals(checkpoint.table, answer)
-    kept = _contracts(checkpoint, outcome, target, launch, answer.uncovered)
+    read = None if launch is None else _launch(launch, outcome.engine, outcome.version)
+    kept = _contracts(checkpoint, outcome, target, read, answer.uncovered)
     findings = _findings(checkpoint, outcome, renames, kept, answer.uncovered)
     unsure = "" if certain else why or "this release is not known"
     draft = any(name in kept for name in ("vocabulary", "auxiliary_layers"))
@@ -313,12 +322,13 @@ def _result(
         unsure=unsure,
         uncovered=answer.uncovered,
         target=target is not None,
-        launch=None if launch is None else doubt(launch, outcome.engine, outcome.version, draft),
+        launch=None if read is None else doubt(read, outcome.engine, outcome.version, draft),
+        launched=read,
         draft=draft,
     )
     covered = coverage.covered(question)
     if covered.ok is None and question.launch and not unsure:  # a proved fault is said as such
-        unsure = f"of the launch line {question.launch}"
+        unsure = f"of the launch {question.launch}"
     sentence = verdict.summary_line(outcome, findings, unsure, answer.uncovered)
     return KeyDiff(
         checkpoint=str(checkpoint.source),
@@ -350,7 +360,7 @@ def _contracts(
     checkpoint: Checkpoint,
     outcome: LoadOutcome,
     target: Checkpoint | None,
-    launch: str | Sequence[str] | None,
+    launch: Launch | None,
     uncovered: str,
 ) -> dict[str, list[Finding]]:
     """Return what each contract that applies finds; none applies to a plain module."""

@@ -1,75 +1,51 @@
-"""Whether a launch line was understood: what was given and not understood may not count as checked."""
+"""Whether a launch was understood: what was given and not understood may not count as checked."""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator, Sequence
-from pathlib import PurePath
+from collections.abc import Iterator
 
-from workbench.facts import flags
+from workbench.core.wording import plural
+from workbench.launch.records import Launch
 
 # What SGLang's releases take as --speculative-algorithm, in capitals.
 ALGORITHMS = frozenset({"EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM", "LOOKAHEAD", "DFLASH"})
 _ALGORITHM = "speculative-algorithm"
-_OTHERS = {"vllm": "vLLM", "trtllm-serve": "TensorRT-LLM"}
+_NAMES = {"sglang": "SGLang", "vllm": "vLLM", "tensorrt-llm": "TensorRT-LLM"}
+_MOST = 4
 
 
-def doubt(launch: str | Sequence[str], engine: str, version: str, draft: bool) -> str:
-    """Return why a launch line cannot be checked, "" where it can.
+def doubt(launch: Launch, engine: str, version: str, draft: bool) -> str:
+    """Return why a launch cannot be checked, "" where it can.
 
     Parameters
     ----------
     launch
-        The command, as text or in words.
+        As it was read.
     engine, version
         What it is checked for.
     draft
         Whether the checkpoint is a draft: its launch must then name a speculative algorithm.
     """
-    try:
-        words = (
-            shlex.split(launch.replace("\\\n", " ")) if isinstance(launch, str) else list(launch)
-        )
-    except ValueError as error:
-        return f"it cannot be split into words ({str(error).lower()})"
-    if not words:
-        return "it is empty"
-    if any("$" in word or "`" in word for word in words):
-        return "it has variables or commands whose values are not known"
+    asked = _NAMES.get(engine, engine)
+    if not launch.engine:
+        why = "; ".join(map(str, launch.not_read[:1]))
+        return f"it is not a launch of {asked} that can be read ({why})"
+    if launch.engine != engine:
+        return f"it launches {_NAMES[launch.engine]}, not {asked}"
     if engine != "sglang":
-        return f"launch lines of {engine} are not read"
-    return _not_sglang(words) or "; ".join(_unread(words, version, draft))
+        return f"it is read, but the arguments of {asked} are not checked"
+    return "; ".join(_reasons(launch, version, draft))
 
 
-def _not_sglang(words: Sequence[str]) -> str:
-    """Return what the command is, where it is not a launch of SGLang."""
-    names = {PurePath(word).name for word in words if not word.startswith("-")}
-    for name, other in _OTHERS.items():
-        if name in names:
-            return f"it launches {other}, not SGLang"
-    launches = any("sglang" in word or PurePath(word).name == "launch_server.py" for word in words)
-    return "" if launches or words[0].startswith("--") else "it is not a launch of SGLang"
-
-
-def _unread(words: Sequence[str], version: str, draft: bool) -> Iterator[str]:
-    """Yield the arguments that were not understood."""
-    known = flags.flags_of(version)
-    algorithm = None
-    for at, word in enumerate(words):
-        head, equals, value = word.partition("=")
-        if not head.startswith("--") or len(head) == 2:
-            continue
-        name = head[2:]
-        matches = [flag for flag in known if flag == name] or [
-            f for f in known if f.startswith(name)
-        ]
-        if not matches:
-            yield f"{head} is not known in {version or 'SGLang'}"
-        elif name == "config":
-            yield "the file of --config is not read"
-        elif _ALGORITHM in matches:
-            algorithm = value if equals else (*words, "")[at + 1]
+def _reasons(launch: Launch, version: str, draft: bool) -> Iterator[str]:
+    if launch.version and version and launch.version != version:
+        yield f"it is of SGLang {launch.version} ({launch.version_basis}), not {version}"
+    doubts = launch.doubts
+    yield from map(str, doubts[:_MOST])
+    if len(doubts) > _MOST:
+        yield f"and {plural(len(doubts) - _MOST, 'more argument')}"
+    algorithm = launch.value(_ALGORITHM)
     if algorithm is not None and algorithm.upper() not in ALGORITHMS:
         yield f"the algorithm {algorithm or '(none)'} is not known"
-    elif algorithm is None and draft:
+    elif draft and not doubts and launch.state(_ALGORITHM) == "absent":
         yield "it names no speculative algorithm for this draft"

@@ -6,8 +6,10 @@ import dataclasses
 import os
 from typing import Any
 
+from workbench.checkpoint.config import Config, Flattened
 from workbench.checkpoint.write import check_out, write_renamed
 from workbench.errors import WorkbenchError
+from workbench.facts.flat_config import flattened
 from workbench.keys.diff import diff_keys
 from workbench.keys.records import KeyDiff, Rename
 from workbench.keys.rename import apply
@@ -49,7 +51,7 @@ def fix_checkpoint(
         raise _nothing_to_do(before)
     names = checkpoint.names
     new = apply(rename.steps, names) if rename else list(names)
-    flat = checkpoint.config.flattened() if refused else None
+    flat = _flat(checkpoint.config, before) if refused else None
     write_renamed(
         checkpoint,
         folder,
@@ -58,6 +60,26 @@ def fix_checkpoint(
     )
     after = diff_keys(out, model, target=target)  # named as it was given
     return _with_notes(after, flat.lost if flat is not None else ())
+
+
+def _flat(config: Config, diff: KeyDiff) -> Flattened:
+    """Return the flat config for the releases that were asked for, which must be one for all of them.
+
+    Raises
+    ------
+    WorkbenchError
+        The same ids of auxiliary layers mean other layers in some of them.
+    """
+    flats = [flattened(config, answer.version) for answer in diff.versions] or [
+        flattened(config, diff.version)
+    ]
+    if any(flat != flats[0] for flat in flats):
+        raise WorkbenchError(
+            f"{diff.checkpoint} has no flat config for every release of {diff.engine}",
+            why="the ids of the auxiliary layers name other layers of this target in some releases",
+            next_step=f'Name the release that you serve with: "{diff.engine}=={diff.version}".',
+        )
+    return flats[-1]
 
 
 def _rule(diff: KeyDiff) -> Rename | None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sized
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from packaging.version import Version
 
 from workbench.checkpoint.templates import Rows
 
@@ -185,6 +186,8 @@ class Profile:
         same where `Slot.tolerates` it).
     notes
         Which place of the source says so, by topic: ``{"unknown": "…:210", …}``.
+    cite
+        Makes the same profile with the lines of another release of its range.
     """
 
     engine: str
@@ -199,6 +202,12 @@ class Profile:
     missing: Reaction = "silent"
     mismatch: Reaction = "raises"
     notes: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    cite: Callable[[str], Profile] | None = None
+
+    def cited(self, version: str) -> Profile:
+        """Return the profile with the lines of a release, if that is one of its range."""
+        within = Version(self.first) <= Version(Version(version).public) <= Version(self.last)
+        return self.cite(version) if self.cite is not None and within else self
 
     def basis(self, version: str) -> Basis:
         """Return how well this profile is known to hold for a version."""

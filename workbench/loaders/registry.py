@@ -143,7 +143,7 @@ def select(engine: Engine, config: Config) -> Choice:
     known.sort(key=lambda p: Version(p.first))
     version = engine.version or installed(engine.name)
     if not version:
-        tried = tuple((_example(p), p) for p in known)
+        tried = tuple((_example(p), p.cited(_example(p))) for p in known)
         why = f"the {engine.name} version was not given, and none is installed here"
         if any(Version(v).is_prerelease for v, _ in tried):
             why += ", and only its development branch is known here"
@@ -152,8 +152,13 @@ def select(engine: Engine, config: Config) -> Choice:
     _version(version, f"{engine.name}=={version}")
     version = _spelled(engine.name, version)
     found, certain, why = _for_version(known, version, engine.name)
+    profile = found.cited(version)
     return Choice(
-        dataclasses.replace(engine, version=version), model_class, ((version, found),), certain, why
+        dataclasses.replace(engine, version=version),
+        model_class,
+        ((version, profile),),
+        certain,
+        why,
     )
 
 

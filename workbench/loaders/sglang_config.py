@@ -1,8 +1,4 @@
-"""How each release of SGLang reads config.json, by the transformers it is pinned to.
-
-Read from the METADATA of every wheel: 4.48.3 to 4.57.1 up to 0.5.9 (0.5.6.post1 alone has 5.0.0rc0),
-5.3.0 in 0.5.10, 5.6.0 to 5.12.1 from 0.5.11, 5.19.0 from 0.5.22.
-"""
+"""How each release of SGLang reads config.json: as the transformers does that it is pinned to."""
 
 from __future__ import annotations
 
@@ -10,29 +6,34 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from packaging.version import Version
+
+from workbench.facts.rows import row_in
 from workbench.loaders.config_checks import Rules, check
 from workbench.loaders.profile import Model, Profile
-from workbench.loaders.sglang_parts import CONFIG_PLACE, RELEASES, release, verified_in
+from workbench.loaders.sglang_parts import RELEASES, config_place, release, verified_in
 
 if TYPE_CHECKING:
     from workbench.checkpoint.config import Config
 
-# First release -> the transformers that config.json is read by, the nearest of those read here. 5.3.0 reads
-# it as 4.57.1 does, save for the rotary embedding.
-_PINS = (
-    ("0.4.4", "4.57.1"),
-    ("0.5.11", "5.6.0"),
-    ("0.5.13", "5.8.1"),
-    ("0.5.15", "5.12.1"),
-    ("0.5.22", "5.19.0"),
-)
+# The releases of transformers whose reading of config.json was read here; one between two of them reads it as
+# the older one does. (5.3.0 reads it as 4.57.1 does, save for the rotary embedding.)
+_READ = ("4.57.1", "5.6.0", "5.8.1", "5.12.1", "5.19.0")
 _STRICT = ("5.6.0", "5.8.1", "5.12.1", "5.19.0")
 _BASE = ("5.6.0", "5.8.1", "5.12.1")
 
 
-def rules_of(versions: Sequence[str]) -> Rules:
-    """Return how these releases read config.json, which all check types or all do not."""
-    pins = [[pin for first, pin in _PINS if release(first) <= release(v)][-1] for v in versions]
+def read_by(release: str) -> str:
+    """Return the transformers that a release reads config.json as, of those that were read here."""
+    row = row_in("sglang", "pin", "transformers", release)
+    pinned = Version(str(row.value)) if row is not None else Version(_READ[0])
+    older = [name for name in _READ if Version(name) <= pinned]
+    return older[-1] if older else _READ[0]
+
+
+def rules_of(versions: Sequence[str], seen: str) -> Rules:
+    """Return how these releases read config.json, which all check types or all do not; `seen` is cited."""
+    pins = [read_by(version) for version in versions]
     base = {pin in _BASE for pin in pins}
     return Rules(
         pins[0],
@@ -40,7 +41,7 @@ def rules_of(versions: Sequence[str]) -> Rules:
         base=base.pop() if len(base) == 1 else None,
         only_silu=True,
         sglang=True,
-        place=CONFIG_PLACE,
+        place=config_place(seen),
     )
 
 
@@ -57,16 +58,16 @@ class Checked:
         return self.inner.build(config)
 
 
-def checked(profile: Profile) -> Iterator[Profile]:
-    """Yield the profile with its config checked, parted where types begin to be checked."""
+def checked(profile: Profile, seen: str = "") -> Iterator[Profile]:
+    """Yield the profile with its config checked, parted where types begin to be checked; `seen` is cited."""
     inside = [v for v in RELEASES if release(profile.first) <= release(v) <= release(profile.last)]
-    strict = [v for v in inside if release(v) >= release("0.5.11")]
-    for versions in (inside[: len(inside) - len(strict)], strict):
+    strict = [v for v in inside if read_by(v) in _STRICT]
+    for versions in ([v for v in inside if v not in strict], strict):
         if versions:
             yield dataclasses.replace(
                 profile,
                 first=versions[0],
                 last=versions[-1],
-                build=Checked(profile, rules_of(versions)),
+                build=Checked(profile, rules_of(versions, seen or versions[-1])),
                 verified=verified_in(versions[0], versions[-1]),
             )

@@ -1,4 +1,4 @@
-"""SGLang's DeepSeek family: V2 and V3 targets, the NextN draft layer, and Kimi-K2.5 as a target.
+"""SGLang's DeepSeek family: V2 and V3 targets, the NextN draft layer; `sglang_kimi` adds to it.
 
 One loader serves all of them (``deepseek_v2.py``, since 0.5.8 ``deepseek_common/deepseek_weight_loader.py``).
 Shared experts are described as a module of their own. On NVIDIA GPUs DeepSeek-V3 and R1 count them among the
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from packaging.version import Version
 
 from workbench.loaders.families import (
-    ONCE,
     PLAIN,
     Blueprint,
     Layout,
@@ -26,24 +25,26 @@ from workbench.loaders.families import (
 )
 from workbench.loaders.profile import Model, NotCovered, Profile, Reaction, Refused, Route, indices
 from workbench.loaders.sglang_parts import (
-    MISMATCH,
     cut_to_share,
     flag,
+    last_alike,
     merge,
+    mismatch_place,
+    place_in,
     readable,
     verified_in,
     vocabulary,
+    worker_place,
 )
 
 if TYPE_CHECKING:
     from workbench.checkpoint.config import Config
 
-V2 = "sglang/srt/models/deepseek_v2.py"
-COMMON = "sglang/srt/models/deepseek_common/deepseek_weight_loader.py"
-KIMI = "sglang/srt/models/kimi_k25.py"
+V2 = "models/deepseek_v2.py"
+COMMON = "deepseek_common/deepseek_weight_loader.py"
 
 # Numbers past the last layer that are routed on their own: the NextN layers stand there.
-_PAST = 8
+PAST = 8
 _HEAD = "the target's lm_head"
 _EMBED = "the target's embed_tokens"
 _NEXTN_OWN = ("shared_head.norm", "eh_proj", "enorm", "hnorm")
@@ -68,12 +69,23 @@ class Rules:
 
     first: str
     last: str
-    place: str
+    file: str
     joint: bool = True
     plain: Reaction = "warning"
     expert: Reaction = "raises"
     skips_layers: bool = True
     whole_experts: bool = False
+    seen: str = ""
+
+    @property
+    def version(self) -> str:
+        """The release whose lines are cited."""
+        return self.seen or self.last
+
+    @property
+    def place(self) -> str:
+        """Where the loader stands."""
+        return place_in(self.file, self.version, "load_weights")
 
     @property
     def reads_number(self) -> bool:
@@ -85,17 +97,17 @@ RULES: tuple[Rules, ...] = (
     Rules(
         "0.4.4",
         "0.4.5.post3",
-        f"{V2}:1091 (0.4.4)",
+        V2,
         joint=False,
         plain="raises",
         skips_layers=False,
     ),
-    Rules("0.4.6", "0.4.7.post1", f"{V2}:1615 (0.4.6)", plain="raises", skips_layers=False),
-    Rules("0.4.8", "0.4.10.post2", f"{V2}:2050 (0.4.8)", skips_layers=False),
-    Rules("0.5.1", "0.5.5.post3", f"{V2}:2445 (0.5.1)"),
-    Rules("0.5.6", "0.5.7", f"{V2}:3639 (0.5.7)", expert="warning"),
-    Rules("0.5.8", "0.5.19", f"{COMMON}:96 (0.5.9)", expert="warning"),
-    Rules("0.5.20", "0.5.23", f"{COMMON}:249 (0.5.23)", expert="warning", whole_experts=True),
+    Rules("0.4.6", "0.4.7.post1", V2, plain="raises", skips_layers=False),
+    Rules("0.4.8", "0.4.10.post2", V2, skips_layers=False),
+    Rules("0.5.1", "0.5.5.post3", V2),
+    Rules("0.5.6", "0.5.7", V2, expert="warning"),
+    Rules("0.5.8", "0.5.19", COMMON, expert="warning"),
+    Rules("0.5.20", last_alike(COMMON, V2), COMMON, expert="warning", whole_experts=True),
 )
 
 
@@ -233,7 +245,7 @@ def _finish(out: Blueprint, rules: Rules) -> None:
     out.slots[:] = [s for s in out.slots if not (s.alternative and ".gate_up_proj." in s.template)]
 
 
-def _route(name: str, rules: Rules, facts: Mapping[str, Any]) -> Route:
+def deepseek_route(name: str, rules: Rules, facts: Mapping[str, Any]) -> Route:
     """Return where a key of a decoder goes, the numbers of layers settled already."""
     place = rules.place
     if rules.reads_number and "kv_b_proj" in name and not _third_part(name).isdecimal():
@@ -264,7 +276,8 @@ def _third_part(name: str) -> str:
     return [*name.split("."), "", "", ""][2]
 
 
-def _facts(config: Config, layers: int) -> dict[str, Any]:
+def deepseek_facts(config: Config, layers: int) -> dict[str, Any]:
+    """Return what the routes need to know of a config."""
     return {
         "hidden_size": whole(config, "hidden_size"),
         "vocab_size": whole(config, "vocab_size"),
@@ -285,22 +298,22 @@ class Target:
 
     def build(self, config: Config) -> Model:
         """Return what the class builds."""
-        readable(config)
+        readable(config, self.rules.version)
         layers = whole(config, "num_hidden_layers")
         out = Blueprint()
         language(out, config, self.rules)
         return out.model(
-            special=frozenset(range(layers, layers + _PAST)), facts=_facts(config, layers)
+            special=frozenset(range(layers, layers + PAST)), facts=deepseek_facts(config, layers)
         )
 
     def route(self, key: str, model: Model) -> Route:
         """Return where a key goes."""
-        past = _past(key, model, self.rules)
-        return past or _route(key, self.rules, model.facts)
+        past = past_layer(key, model, self.rules)
+        return past or deepseek_route(key, self.rules, model.facts)
 
     def profile(self) -> Profile:
         """Return the profile of this range."""
-        return _profile(self.model_class, self.rules, self.build, self.route)
+        return deepseek_profile(self.model_class, self.rules, self.build, self.route)
 
 
 def language(out: Blueprint, config: Config, rules: Rules, prefix: str = "") -> None:
@@ -315,7 +328,7 @@ def language(out: Blueprint, config: Config, rules: Rules, prefix: str = "") -> 
     _finish(out, rules)
 
 
-def _past(name: str, model: Model, rules: Rules) -> Route | None:
+def past_layer(name: str, model: Model, rules: Rules) -> Route | None:
     """Return what happens to a key of a layer past the last, None for any other key."""
     parts = name.split(".")
     if len(parts) < 3 or parts[1] != "layers" or not parts[2].isdigit():
@@ -331,7 +344,10 @@ def _past(name: str, model: Model, rules: Rules) -> Route | None:
     return None
 
 
-def _profile(model_class: str, rules: Rules, build: Any, route: Any, **notes: str) -> Profile:
+def deepseek_profile(
+    model_class: str, rules: Rules, build: Any, route: Any, **notes: str
+) -> Profile:
+    """Return the profile of a class and a range, with the places in its source."""
     return Profile(
         "sglang",
         model_class,
@@ -350,7 +366,7 @@ def _profile(model_class: str, rules: Rules, build: Any, route: Any, **notes: st
             else f"{rules.place}: KeyError",
             "missing": f"{rules.place}: it never checks for parameters that were not written",
             "joint": f"{rules.place}: cached_a_proj",
-            "mismatch": MISMATCH,
+            "mismatch": mismatch_place(rules.version),
             **notes,
         },
     )
@@ -364,7 +380,7 @@ class NextN:
 
     def build(self, config: Config) -> Model:
         """Return what the class builds."""
-        readable(config)
+        readable(config, self.rules.version)
         layers, count = (
             whole(config, "num_hidden_layers"),
             config.get("num_nextn_predict_layers", None),
@@ -392,7 +408,7 @@ class NextN:
         for name in ("model.embed_tokens", "lm_head"):
             # Never read from the file, so a slot that no key can reach.
             out.add(f"{name}.weight", (vocab, hidden))
-        facts = _facts(config, layers) | {"nextn_layer": at}
+        facts = deepseek_facts(config, layers) | {"nextn_layer": at}
         return out.model(shared=shared, special=frozenset({at}), facts=facts)
 
     def route(self, key: str, model: Model) -> Route:
@@ -403,18 +419,17 @@ class NextN:
             return Route("ignore", reason=said, place=place)
         if "shared_head.head" in key or "embed_tokens" in key:
             return Route("ignore", reason="shared with the target", place=place)
-        return _route(key, self.rules, model.facts)
+        return deepseek_route(key, self.rules, model.facts)
 
     def profile(self) -> Profile:
         """Return the profile of this range."""
         model_class = "DeepseekV3ForCausalLMNextN"
-        return _profile(
+        return deepseek_profile(
             model_class,
             self.rules,
             self.build,
             self.route,
-            embed="set_embed_and_head: speculative/eagle_worker.py:179 (0.5.8), "
-            "eagle_worker_v2.py:378 (0.5.23)",
+            embed=worker_place("set_embed_and_head", self.rules.version),
         )
 
 
@@ -424,111 +439,7 @@ def _inside_nextn(parameter: str) -> str:
     return f"model.{rest}" if any(own in rest for own in _NEXTN_OWN) else f"model.decoder.{rest}"
 
 
-@dataclasses.dataclass(frozen=True)
-class Kimi:
-    """KimiK25ForConditionalGeneration: vision tower, projector, and a DeepSeek-V3 language model."""
-
-    rules: Rules
-    first: str
-    place: str = f"{KIMI}:856 (0.5.23)"
-
-    def build(self, config: Config) -> Model:
-        """Return what the class builds."""
-        readable(config)
-        layers = whole(config, "num_hidden_layers")
-        inside = Blueprint()
-        language(inside, config, self.rules, "language_model.")
-        out = Blueprint()
-        merge(out, inside, lambda name: f"language_model.{name}")
-        out.slots[:] = [
-            dataclasses.replace(s, template=f"language_model.{s.template}") for s in out.slots
-        ]
-        vision = config.raw.get("vision_config") or {}
-        if not isinstance(vision, Mapping):
-            raise NotCovered("vision_config in config.json is not an object")
-        _vision(out, vision, whole(config, "hidden_size"))
-        special = frozenset(range(layers, layers + _PAST))
-        return out.model(special=special, facts=_facts(config, layers))
-
-    def route(self, key: str, model: Model) -> Route:
-        """Return where a key goes."""
-        name = key
-        if name.startswith("language_model.layers."):
-            name = name.replace("language_model.layers.", "language_model.model.layers.", 1)
-        if "vision_tower" in name or "mm_projector" in name:
-            for old, new in _VISION_NAMES:
-                name = name.replace(old, new)
-            return Route(
-                "load", name, "a ValueError where there is no such parameter", self.place, "raises"
-            )
-        name = name.replace("language_model.", "")
-        route = _past(name, model, self.rules) or _route(name, self.rules, model.facts)
-        if route.fate != "load":
-            return route
-        return dataclasses.replace(route, name=f"language_model.{route.name}")
-
-    def profile(self) -> Profile:
-        """Return the profile of this range."""
-        rules = dataclasses.replace(self.rules, first=self.first)
-        return _profile(
-            "KimiK25ForConditionalGeneration",
-            rules,
-            self.build,
-            self.route,
-            prefix=f"{self.place}: language_model. is taken off, then the DeepSeek loader runs",
-            vision=f"{self.place}: ValueError, Weight … not found in params_dict",
-        )
-
-
-_VISION_NAMES = (
-    ("wqkv.", "attn.qkv_proj."),
-    ("wo.", "attn.proj."),
-)
-
-
-def _vision(out: Blueprint, vision: Mapping[str, Any], text_hidden: int) -> None:
-    """Add MoonViT and the projector; the tower reads the plain fields, the projector those with vt_."""
-
-    def size(name: str, default: int) -> int:
-        value = vision.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise NotCovered(f"vision_config.{name} is {value!r}")
-        return value
-
-    hidden, inner = size("hidden_size", 1152), size("intermediate_size", 4304)
-    patch, blocks = size("patch_size", 14), indices(range(size("num_hidden_layers", 27)))
-    height, width = size("init_pos_emb_height", 64), size("init_pos_emb_width", 64)
-    merge_by = vision.get("merge_kernel_size", (2, 2))
-    before = size("vt_hidden_size", hidden)
-    merged = before * int(merge_by[0]) * int(merge_by[1])
-    tower, block = "vision_tower", "vision_tower.encoder.blocks.{}"
-    out.add(f"{tower}.patch_embed.proj.weight", (hidden, 3, patch, patch))
-    out.add(f"{tower}.patch_embed.proj.bias", (hidden,))
-    out.add(f"{tower}.patch_embed.pos_emb.weight", (height, width, hidden))
-    for name, rows, columns in (
-        ("attn.qkv_proj", 3 * hidden, hidden),
-        ("attn.proj", hidden, hidden),
-        ("mlp.fc0", inner, hidden),
-        ("mlp.fc1", hidden, inner),
-    ):
-        out.linear(f"{block}.{name}", rows, columns, blocks, bias=True)
-    for name, index, channels in (
-        (f"{block}.norm0", blocks, hidden),
-        (f"{block}.norm1", blocks, hidden),
-        (f"{tower}.encoder.final_layernorm", ONCE, hidden),
-        ("mm_projector.pre_norm", ONCE, before),
-    ):
-        out.add(f"{name}.weight", (channels,), index)
-        out.add(f"{name}.bias", (channels,), index)
-    wide = size("text_hidden_size", text_hidden)
-    for at, name, rows in ((0, "linear_1", merged), (2, "linear_2", wide)):
-        parameter, index = f"mm_projector.{name}", indices([at])
-        for suffix, shape in (("weight", (rows, merged)), ("bias", (rows,))):
-            key = f"mm_projector.proj.{{}}.{suffix}"
-            out.add(key, shape, index, parameter=f"{parameter}.{suffix}")
-
-
-DEEPSEEK_RANGES: tuple[Target | NextN | Kimi, ...] = (
+DEEPSEEK_RANGES: tuple[Target | NextN, ...] = (
     *(
         Target(name, rules)
         for name in ("DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM")
@@ -537,6 +448,4 @@ DEEPSEEK_RANGES: tuple[Target | NextN | Kimi, ...] = (
     # Before 0.4.6.post2 a NextN draft had to be exported to a folder of its own, as layer 0.
     NextN(dataclasses.replace(RULES[1], first="0.4.6.post2")),
     *(NextN(rules) for rules in RULES[2:]),
-    Kimi(RULES[5], "0.5.9"),
-    Kimi(RULES[6], "0.5.20"),
 )

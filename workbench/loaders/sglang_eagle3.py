@@ -12,18 +12,21 @@ from typing import TYPE_CHECKING, Any
 from workbench.loaders.families import Blueprint, Sizes, decoder_layer, whole
 from workbench.loaders.profile import Model, NotCovered, Profile, Reaction, Refused, Route, indices
 from workbench.loaders.sglang_parts import (
-    MISMATCH,
     cut_to_share,
     draft_number,
     eagle_table,
     flag,
+    last_alike,
     merge,
+    mismatch_place,
     offsets,
     place_in,
+    read_since,
     readable,
     sizes,
     verified_in,
     vocabulary,
+    worker_place,
 )
 
 if TYPE_CHECKING:
@@ -31,29 +34,10 @@ if TYPE_CHECKING:
 
     from workbench.checkpoint.config import Config
 
-LLAMA = "sglang/srt/models/llama_eagle3.py"
+_FILE = "models/llama_eagle3.py"
 BASE = "sglang/srt/models/llama.py"
 EMBED = "the target's embed_tokens"
 HEAD = "the target's lm_head"
-
-# Line of each claim in llama_eagle3.py, by release.
-_LINES = """
-release            0.4.6.post2 0.4.9 0.5.2 0.5.8 0.5.14 0.5.23
-load_weights       183         202   219   229   297    325
-legacy             -           -     -     -     310    338
-d2t                187         217   234   244   324    352
-t2d                189         220   237   247   327    355
-name               190         237   254   264   344    372
-layers             162         180   193   198   175    199
-later_layer        -           -     -     -     97     105
-fc                 110         124   134   135   155    163
-aux                -           -     -     -     149    157
-input_norm         -           -     -     -     -      173
-fc_norm            -           -     -     -     162    185
-tied               170         188   202   207   275    303
-draft_vocab        174         192   205   210   278    306
-target_hidden_size 109         119   129   130   143    151
-"""
 
 # Old name -> new one, replaced wherever it occurs in a key (0.5.12 and newer), in this order.
 LEGACY = (
@@ -66,6 +50,8 @@ STACKED = (".q_proj", ".k_proj", ".v_proj", ".gate_proj", ".up_proj")
 DRAFT_IDS = (
     "kept outside the parameters as hot_token_id = d2t + arange, the target id of each draft id"
 )
+# Config field -> the feature that tells since when it is read.
+_FEATURES = {"num_aux_hidden_states": "num_aux", "use_aux_norm": "fc_norm"}
 TRAINING = "a mask for training; SGLang skips every key with t2d in it"
 UNNORMED = "the residual is always the fc output before hidden_norm"
 _BUFFER = "a table that SGLang computes itself"
@@ -89,27 +75,27 @@ class Llama:
         draft_vocab_size is read even when the head is tied.
     fc_bias
         fc has a bias that no EAGLE-3 draft carries.
-    anchor
-        The release that the lines in `_LINES` were read in.
+    seen
+        The release whose lines are cited; "" for the last of the range.
     """
 
     first: str
     last: str
-    anchor: str
     delegates: bool = False
     many_layers: bool = False
     input_norm: bool = False
     borrows_head: bool = True
     own_vocab: bool = True
     fc_bias: bool = False
+    seen: str = ""
 
     def place(self, what: str) -> str:
         """Return where a claim stands, ``sglang/srt/models/llama_eagle3.py:344 (0.5.14)``."""
-        return place_in(_LINES, LLAMA, self.anchor, what)
+        return place_in(_FILE, self.seen or self.last, what)
 
     def build(self, config: Config) -> Model:
         """Return what the class builds."""
-        readable(config)
+        readable(config, self.seen or self.last)
         self._check(config)
         size = sizes(config)
         if config.model_type == "llama4_text":
@@ -323,22 +309,22 @@ class Llama:
         if not self.input_norm and (
             eagle.get("norm_before_fc") or config.get("norm_before_fc", False)
         ):
-            found["norm_before_fc"] = "read since 0.5.17"
+            found["norm_before_fc"] = read_since("norm_before_fc")
         for field in ("fc_norm", "use_aux_norm", "norm_output", "num_aux_hidden_states"):
             if not self.many_layers and config.get(field, None):
-                found[field] = "read since 0.5.12"
+                found[field] = read_since(_FEATURES.get(field, field))
         return found
 
     def _notes(self) -> dict[str, str]:
+        version = self.seen or self.last
         notes = {
             "unknown": self.place("name"),
             "missing": f"{self.place('load_weights')}: it never checks for parameters that were "
             "not written",
-            "mismatch": MISMATCH,
+            "mismatch": mismatch_place(version),
             "d2t": self.place("d2t"),
             "t2d": self.place("t2d"),
-            "embed": f"{BASE} set_embed; speculative/eagle_worker.py:164 (0.5.8), "
-            "eagle_worker_v2.py:329 (0.5.14), :363 (0.5.23)",
+            "embed": f"{BASE} set_embed; {worker_place('set_embed', version)}",
             "lm_head": self.place("draft_vocab"),
             "tied": self.place("tied"),
             "fc": self.place("fc"),
@@ -359,7 +345,6 @@ LLAMA_RANGES: tuple[Llama, ...] = (
     Llama(
         "0.4.4.post2",
         "0.4.8.post1",
-        "0.4.6.post2",
         delegates=True,
         borrows_head=False,
         own_vocab=False,
@@ -368,31 +353,26 @@ LLAMA_RANGES: tuple[Llama, ...] = (
     Llama(
         "0.4.9",
         "0.5.1.post3",
-        "0.4.9",
         borrows_head=False,
         own_vocab=False,
     ),
     Llama(
         "0.5.2",
         "0.5.4.post1",
-        "0.5.2",
         own_vocab=False,
     ),
     Llama(
         "0.5.4.post2",
         "0.5.11",
-        "0.5.8",
     ),
     Llama(
         "0.5.12",
         "0.5.16",
-        "0.5.14",
         many_layers=True,
     ),
     Llama(
         "0.5.17",
-        "0.5.23",
-        "0.5.23",
+        last_alike(_FILE),
         many_layers=True,
         input_norm=True,
     ),

@@ -13,11 +13,12 @@ from workbench.loaders.families import ONCE, Blueprint, mla, mlp, whole
 from workbench.loaders.profile import Model, NotCovered, Profile, Refused, Route, indices
 from workbench.loaders.sglang_eagle3 import DRAFT_IDS, EMBED, HEAD, TRAINING, UNNORMED
 from workbench.loaders.sglang_parts import (
-    MISMATCH,
     cut_to_share,
     draft_number,
     eagle_table,
     flag,
+    last_alike,
+    mismatch_place,
     offsets,
     place_in,
     readable,
@@ -28,25 +29,7 @@ from workbench.loaders.sglang_parts import (
 if TYPE_CHECKING:
     from workbench.checkpoint.config import Config
 
-MLA = "sglang/srt/models/kimi_k25_eagle3.py"
-
-# Line of each claim in kimi_k25_eagle3.py, by release.
-_LINES = """
-release      0.5.12 0.5.14 0.5.23
-load_weights 377    413    428
-d2t          386    422    437
-t2d          391    427    442
-rename       397    433    448
-name         443    479    494
-joint        417    453    468
-warning      444    480    495
-layers       206    231    243
-aux          37     46     48
-fc_norm      -      222    234
-draft_vocab  304    340    355
-q_lora_rank  103    112    114
-set_embed    353    389    404
-"""
+_FILE = "models/kimi_k25_eagle3.py"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,17 +38,17 @@ class Mla:
 
     first: str
     last: str
-    anchor: str
     fc_norm: bool = True
     column_fc: bool = False
+    seen: str = ""
 
     def place(self, what: str) -> str:
         """Return where a claim stands."""
-        return place_in(_LINES, MLA, self.anchor, what)
+        return place_in(_FILE, self.seen or self.last, what)
 
     def build(self, config: Config) -> Model:
         """Return what the class builds."""
-        readable(config)
+        readable(config, self.seen or self.last)
         layers = whole(config, "num_hidden_layers")
         if layers != 1:
             raise Refused(
@@ -186,7 +169,7 @@ class Mla:
                 "unknown": f"{self.place('warning')}: Eagle3 MLA: skipping unexpected weight",
                 "missing": f"{self.place('load_weights')}: it never checks for parameters that "
                 "were not written",
-                "mismatch": MISMATCH,
+                "mismatch": mismatch_place(self.seen or self.last),
                 "joint": self.place("joint"),
                 "renames": self.place("rename"),
                 "embed": f"{self.place('set_embed')}",
@@ -200,18 +183,15 @@ MLA_RANGES: tuple[Mla, ...] = (
     Mla(
         "0.5.12",
         "0.5.12.post1",
-        "0.5.12",
         fc_norm=False,
     ),
     Mla(
         "0.5.13",
         "0.5.14",
-        "0.5.14",
     ),
     Mla(
         "0.5.15",
-        "0.5.23",
-        "0.5.23",
+        last_alike(_FILE),
         column_fc=True,
     ),
 )

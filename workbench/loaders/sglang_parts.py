@@ -11,25 +11,19 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from workbench.facts.features import border, since
+from workbench.facts.rows import releases, row_in
 from workbench.loaders.families import MOST, Blueprint, Sizes
 from workbench.loaders.profile import NotCovered, Refused, Route, Slot
 
 if TYPE_CHECKING:
     from workbench.checkpoint.config import Config
 
-# Every release from 0.4.4 to 0.5.23 (release candidates left out), each read from its own wheel.
-_RELEASES = """
-    0.4.4 0.4.4.post1 0.4.4.post2 0.4.4.post3 0.4.4.post4 0.4.5 0.4.5.post1 0.4.5.post2 0.4.5.post3
-    0.4.6 0.4.6.post1 0.4.6.post2 0.4.6.post3 0.4.6.post4 0.4.6.post5 0.4.7 0.4.7.post1 0.4.8
-    0.4.8.post1 0.4.9 0.4.9.post1 0.4.9.post2 0.4.9.post3 0.4.9.post4 0.4.9.post5 0.4.9.post6 0.4.10
-    0.4.10.post1 0.4.10.post2 0.5.1 0.5.1.post1 0.5.1.post2 0.5.1.post3 0.5.2 0.5.3 0.5.3.post1
-    0.5.3.post2 0.5.3.post3 0.5.4 0.5.4.post1 0.5.4.post2 0.5.4.post3 0.5.5 0.5.5.post1 0.5.5.post2
-    0.5.5.post3 0.5.6 0.5.6.post1 0.5.6.post2 0.5.7 0.5.8 0.5.8.post1 0.5.9 0.5.10 0.5.10.post1 0.5.11
-    0.5.12 0.5.12.post1 0.5.13 0.5.13.post1 0.5.14 0.5.15 0.5.15.post1 0.5.16 0.5.17 0.5.18 0.5.19
-    0.5.20 0.5.21 0.5.22 0.5.23
-"""
-RELEASES: tuple[str, ...] = tuple(_RELEASES.split())
+RELEASES: tuple[str, ...] = releases("sglang")
+"""Every release that was read, oldest first (release candidates are left out)."""
 
+READ = "0.5.23"
+"""The newest release whose loaders were read by a person. One with the same source is covered as well."""
 
 # Releases whose real loader was run beside every class described here that they have: plain, altered and
 # mutated checkpoints, FP8 blocks and Kimi's packed experts (tests/engines; `make tables`).
@@ -38,18 +32,54 @@ VERIFIED: tuple[str, ...] = ("0.5.8", "0.5.11", "0.5.12", "0.5.14", "0.5.23")
 # How many layer numbers past the last layer are routed one by one, to say that they are skipped.
 BEYOND = 256
 
-LINEAR = "sglang/srt/layers/linear.py"
-MISMATCH = (
-    f"{LINEAR} weight_loader of QKVParallelLinear :1329, MergedColumnParallelLinear :710, "
-    "RowParallelLinear :1649; vocab_parallel_embedding.py:444; "
-    "model_loader/weight_utils.py:1477 default_weight_loader (0.5.23)"
-)
+_LINEAR = "layers/linear.py"
 
-# Where transformers' AutoConfig is called; what it refuses, SGLang cannot start.
-CONFIG_PLACE = (
-    "transformers AutoConfig.from_pretrained, called in sglang/srt/utils/hf_transformers_utils.py:192 "
-    "(0.5.8), hf_transformers/common.py:343 (0.5.11), hf_transformers/config.py:63 (0.5.14)"
-)
+
+def mismatch_place(version: str) -> str:
+    """Return where a release checks shapes, as it copies a tensor into its parameter."""
+    places = (
+        ("weight_loader of QKVParallelLinear", _LINEAR, "qkv"),
+        ("MergedColumnParallelLinear", _LINEAR, "merged"),
+        ("RowParallelLinear", _LINEAR, "row"),
+        ("VocabParallelEmbedding", "layers/vocab_parallel_embedding.py", "weight_loader"),
+        ("default_weight_loader", "model_loader/weight_utils.py", "default"),
+    )
+    found = [f"{name} {line_of(file, version, what)}" for name, file, what in places]
+    return f"{', '.join(found)} ({version})"
+
+
+def config_place(version: str) -> str:
+    """Return where transformers' AutoConfig is called; what it refuses, SGLang cannot start."""
+    files = (
+        "hf_transformers/config.py",
+        "hf_transformers/common.py",
+        "utils/hf_transformers_utils.py",
+        "srt/hf_transformers_utils.py",
+    )
+    found = (line_of(file, version, "AutoConfig") for file in files)
+    where = next((line for line in found if ":" in line), "sglang/srt")
+    return f"transformers AutoConfig.from_pretrained, called in {where} ({version})"
+
+
+def worker_place(what: str, version: str) -> str:
+    """Return where a release's worker calls a method of the draft: ``set_embed``."""
+    files = ("speculative/eagle_worker_v2.py", "speculative/eagle_worker.py")
+    found = [line_of(file, version, what) for file in files]
+    named = [line.removeprefix("sglang/srt/") for line in found if ":" in line]
+    return f"{what}: {', '.join(named) or files[1]} ({version})"
+
+
+def read_since(feature: str) -> str:
+    """Return since when a field of a draft's config is read, in words."""
+    first = border("sglang", feature)[1]
+    return f"read since {first}" if first else "read by no release"
+
+
+def line_of(file: str, version: str, what: str) -> str:
+    """Return the file and the line of a claim in a release, the file alone where it is not known."""
+    row = row_in("sglang", "line", f"{file}:{what}", version)
+    return f"{row.file}:{row.value}" if row is not None else f"sglang/srt/{file}"
+
 
 # What transformers' config classes assume where config.json says nothing.
 DEFAULTS: Mapping[str, Mapping[str, int]] = {
@@ -64,8 +94,8 @@ DEFAULTS: Mapping[str, Mapping[str, int]] = {
 }
 _LAYERS = {"num_hidden_layers": 32, "num_attention_heads": 32}
 
-# Which projection SGLang cuts to its share, along which dimension, and whether it fills up a short one
-# since 0.5.3 (pad_or_narrow_weight).
+# Which projection SGLang cuts to its share, along which dimension, and whether newer releases fill up a short
+# one (pad_or_narrow_weight).
 _CUTS: Mapping[str, tuple[int, bool]] = {
     "q_proj": (0, False),
     "k_proj": (0, False),
@@ -79,7 +109,6 @@ _CUTS: Mapping[str, tuple[int, bool]] = {
     "q_b_proj": (0, False),
     "kv_b_proj": (0, False),
 }
-PADS_SINCE = (0, 5, 3, 0)
 
 
 def release(version: str) -> tuple[int, ...]:
@@ -96,20 +125,29 @@ def release(version: str) -> tuple[int, ...]:
     return tuple(int(part or 0) for part in match.groups())
 
 
-def place_in(table: str, file: str, version: str, what: str) -> str:
-    """Return where a claim stands in the source: ``sglang/srt/models/llama_eagle3.py:344 (0.5.14)``.
+def place_in(file: str, version: str, what: str) -> str:
+    """Return where a claim stands in a release: ``sglang/srt/models/llama_eagle3.py:344 (0.5.14)``.
 
-    Parameters
-    ----------
-    table
-        Rows of claim and line numbers, one column a release; ``-`` where a release has no such line,
-        for which the line of load_weights is given.
+    Where the release has no such line, that of load_weights.
     """
-    (_, *versions), *rows = (line.split() for line in table.strip().splitlines())
-    at = versions.index(version) + 1
-    lines = {row[0]: row[at] for row in rows}
-    line = lines.get(what, "-")
-    return f"{file}:{lines['load_weights'] if line == '-' else line} ({version})"
+    line = line_of(file, version, what)
+    return f"{line if ':' in line else line_of(file, version, 'load_weights')} ({version})"
+
+
+def last_alike(*files: str) -> str:
+    """Return the newest release whose loader is that of `READ`, by the digests of its files."""
+    want = [_digest(file, READ) for file in files]
+    last = READ
+    for version in RELEASES[RELEASES.index(READ) + 1 :] if READ in RELEASES else ():
+        if not all(want) or [_digest(file, version) for file in files] != want:
+            break
+        last = version
+    return last
+
+
+def _digest(file: str, version: str) -> str:
+    row = row_in("sglang", "digest", file, version)
+    return str(row.value) if row is not None else ""
 
 
 def verified_in(first: str, last: str) -> tuple[str, ...]:
@@ -117,8 +155,13 @@ def verified_in(first: str, last: str) -> tuple[str, ...]:
     return tuple(v for v in VERIFIED if release(first) <= release(v) <= release(last))
 
 
-def readable(config: Config) -> None:
+def readable(config: Config, version: str) -> None:
     """Refuse a config that SGLang cannot read at all, before any model class is asked.
+
+    Parameters
+    ----------
+    version
+        The release whose source is cited.
 
     Raises
     ------
@@ -133,12 +176,12 @@ def readable(config: Config) -> None:
         raise Refused(
             "config.json is in speculators' nested form without a model_type: transformers' AutoConfig "
             "raises ValueError (Unrecognized model), and no SGLang release reads transformer_layer_config",
-            CONFIG_PLACE,
+            config_place(version),
         )
     if not config.model_type:
         raise Refused(
             "config.json has no model_type: transformers' AutoConfig raises ValueError (Unrecognized model)",
-            CONFIG_PLACE,
+            config_place(version),
         )
 
 
@@ -165,9 +208,9 @@ def cut_to_share(out: Blueprint, first: str) -> None:
     Parameters
     ----------
     first
-        First release of the range: short gate, up, down and o projections are filled up since 0.5.3.
+        First release of the range: short gate, up, down and o projections are filled up in newer ones.
     """
-    pads = release(first) >= PADS_SINCE
+    pads = since("sglang", "pads short projections", first) is True
     out.slots[:] = [_with_cut(slot, pads) for slot in out.slots]
 
 

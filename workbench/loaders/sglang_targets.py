@@ -15,9 +15,11 @@ from workbench.loaders.families import PLAIN, Blueprint, decoder_layer, layout_o
 from workbench.loaders.profile import Model, NotCovered, Profile, Reaction, Route
 from workbench.loaders.sglang_parts import (
     BEYOND,
-    MISMATCH,
     cut_to_share,
     flag,
+    last_alike,
+    mismatch_place,
+    place_in,
     readable,
     sizes,
     verified_in,
@@ -46,8 +48,8 @@ class Dense:
 
     Attributes
     ----------
-    place
-        Where load_weights stands.
+    file
+        Where load_weights stands: the end of the module's path.
     stacked, plain
         The reaction to a q/k/v/gate/up key without a parameter, and to any other.
     skips_layers
@@ -59,11 +61,17 @@ class Dense:
     model_class: str
     first: str
     last: str
-    place: str
+    file: str
     stacked: Reaction
     plain: Reaction = "warning"
     skips_layers: bool = True
     adds_model: bool = False
+    seen: str = ""
+
+    @property
+    def place(self) -> str:
+        """Where load_weights stands."""
+        return place_in(self.file, self.seen or self.last, "load_weights")
 
     @property
     def is_llama(self) -> bool:
@@ -77,7 +85,7 @@ class Dense:
 
     def build(self, config: Config) -> Model:
         """Return what the class builds."""
-        readable(config)
+        readable(config, self.seen or self.last)
         size = sizes(config)
         layout = layout_of(config, "model.layers.0.mlp.up_proj")
         if layout != PLAIN and not (self.is_qwen3 and layout.name == "fp8-block"):
@@ -162,55 +170,51 @@ class Dense:
                 if self.plain == "warning"
                 else f"{self.place}: KeyError",
                 "missing": f"{self.place}: it never checks for parameters that were not written",
-                "mismatch": MISMATCH,
+                "mismatch": mismatch_place(self.seen or self.last),
             },
         )
 
 
-def _at(file: str, line: int, version: str) -> str:
-    return f"sglang/srt/models/{file}.py:{line} ({version})"
+_LLAMA, _QWEN2, _QWEN3 = (f"models/{name}.py" for name in ("llama", "qwen2", "qwen3"))
 
 
-def _llama(first: str, last: str, line: int, seen: str, stacked: Reaction, **more: Any) -> Dense:
-    place = _at("llama", line, seen)
-    return Dense("LlamaForCausalLM", first, last, place, stacked, **more)
+def _llama(first: str, last: str, stacked: Reaction, **more: Any) -> Dense:
+    return Dense("LlamaForCausalLM", first, last, _LLAMA, stacked, **more)
 
 
 DENSE_RANGES: tuple[Dense, ...] = (
-    _llama("0.4.4", "0.4.6.post1", 449, "0.4.4", "raises", skips_layers=False),
-    _llama("0.4.6.post2", "0.4.9.post1", 530, "0.4.6.post2", "raises"),
-    _llama("0.4.9.post2", "0.5.6", 532, "0.4.9.post2", "warning"),
-    _llama("0.5.6.post1", "0.5.16", 560, "0.5.6.post1", "warning"),
-    _llama("0.5.17", "0.5.23", 708, "0.5.23", "warning"),
+    _llama("0.4.4", "0.4.6.post1", "raises", skips_layers=False),
+    _llama("0.4.6.post2", "0.4.9.post1", "raises"),
+    _llama("0.4.9.post2", "0.5.6", "warning"),
+    _llama("0.5.6.post1", "0.5.16", "warning"),
+    _llama("0.5.17", last_alike(_LLAMA), "warning"),
     Dense(
         "Qwen2ForCausalLM",
         "0.4.4",
         "0.4.6.post4",
-        _at("qwen2", 381, "0.4.4"),
+        _QWEN2,
         "raises",
         plain="raises",
         skips_layers=False,
     ),
-    Dense(
-        "Qwen2ForCausalLM", "0.4.6.post5", "0.4.9.post1", _at("qwen2", 443, "0.4.6.post5"), "raises"
-    ),
-    Dense("Qwen2ForCausalLM", "0.4.9.post2", "0.5.8.post1", _at("qwen2", 569, "0.5.8"), "warning"),
-    Dense("Qwen2ForCausalLM", "0.5.9", "0.5.23", _at("qwen2", 560, "0.5.11"), "warning"),
+    Dense("Qwen2ForCausalLM", "0.4.6.post5", "0.4.9.post1", _QWEN2, "raises"),
+    Dense("Qwen2ForCausalLM", "0.4.9.post2", "0.5.8.post1", _QWEN2, "warning"),
+    Dense("Qwen2ForCausalLM", "0.5.9", last_alike(_QWEN2), _QWEN2, "warning"),
     Dense(
         "Qwen3ForCausalLM",
         "0.4.5.post2",
         "0.4.6.post4",
-        _at("qwen3", 278, "0.4.5.post2"),
+        _QWEN3,
         "raises",
         plain="raises",
         skips_layers=False,
     ),
-    Dense("Qwen3ForCausalLM", "0.4.6.post5", "0.5.8.post1", _at("qwen3", 485, "0.5.8"), "raises"),
+    Dense("Qwen3ForCausalLM", "0.4.6.post5", "0.5.8.post1", _QWEN3, "raises"),
     Dense(
         "Qwen3ForCausalLM",
         "0.5.9",
-        "0.5.23",
-        _at("qwen3", 633, "0.5.22"),
+        last_alike(_QWEN3),
+        _QWEN3,
         "raises",
         adds_model=True,
     ),

@@ -17,6 +17,7 @@ from workbench.checkpoint.records import TensorTable
 from workbench.checkpoint.templates import group_names, numbered, parse
 from workbench.checkpoint.values import TORCH_TYPES, storage_shape
 from workbench.errors import EngineError, WorkbenchError
+from workbench.facts.flat_config import flattened
 from workbench.loaders import registry
 from workbench.loaders.outcome import (
     KeyGroup,
@@ -106,13 +107,14 @@ def trace_engine(
     }
     jobs = [job]
     if checkpoint.config.layout == "speculators":
-        jobs.append(job | {"id": "flattened", "config": dict(checkpoint.config.flattened())})
+        flat_config = dict(flattened(checkpoint.config, engine.version))
+        jobs.append(job | {"id": "flattened", "config": flat_config})
     # A GPU package that is missing there is stood in for: a loader has no use for it, and a call fails.
     seen = run_tracer(python, jobs, engine=engine.name, stubs=True)
     _check(seen[0], engine, python)
     outcome, resolve = _answer(seen[0], engine, checkpoint, checkpoint.config)
     if outcome.outcome == "refused" and len(seen) > 1 and not seen[1].get("unsupported"):
-        flat = Config(checkpoint.config.flattened(), checkpoint.config.source)
+        flat = Config(dict(flattened(checkpoint.config, engine.version)), checkpoint.config.source)
         shown, resolve = _answer(seen[1], engine, checkpoint, flat)
         outcome = dataclasses.replace(
             shown, outcome="refused", error=outcome.error, place=outcome.place

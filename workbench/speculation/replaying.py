@@ -281,7 +281,7 @@ def _launch(
             named = own.engine or "an unknown version"
             note = f"loaded and driven as the evidence was launched: {named}, {own.algorithm or 'EAGLE3'}"
         elif engine == TRAINER:
-            own = dataclasses.replace(own, engine="", algorithm="EAGLE3")
+            own = dataclasses.replace(own, engine="", algorithm="EAGLE3", unread=())
             note = "as the trainer means the draft, on the texts of the evidence"
         else:
             ran = own.engine or "another version"

@@ -6,9 +6,9 @@ import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
 
-from workbench.hang.diagnosis import HangDiagnosis
 from workbench.hang.diagnosis_records import Span
 from workbench.hang.judge import wording
+from workbench.hang.judge.diagnosis import HangDiagnosis
 from workbench.views.parts import Bar, Cell, Heading, Part, Prose, Sign, Table
 
 _COLUMNS = 16  # of a bar; what takes less than one of them is quick

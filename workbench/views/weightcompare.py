@@ -14,9 +14,9 @@ from workbench.views.parts import Document, Findings, Group, Groups, Heading, he
 from workbench.views.parts import Part as Shown
 from workbench.views.parts import document as lay_out
 from workbench.weights.changes import STATES, Change
+from workbench.weights.comparison import WeightComparison
 from workbench.weights.names import named, places
 from workbench.weights.picture import COMPARE_MODES, Part, assemble, significant
-from workbench.weights.results import WeightComparison
 
 
 def document(comparison: WeightComparison) -> Document:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -46,6 +47,7 @@ def document(scan: WeightScan) -> Document:
         *([Findings(scan.findings)] if scan.findings else []),
         *_templates(scan),
         *_sign_map(scan),
+        *_experts(scan),
         *_power(scan),
     )
     return lay_out(scan, facts(scan), body, notes=scan.notes)
@@ -146,10 +148,11 @@ def _power(scan: WeightScan) -> Iterator[Shown]:
 
 # The interactive view.
 
-_NUMBERS = ("std", "kurtosis")
+# The columns of numbers in the table. Narrow pages show the first two of them.
 _COLUMNS = [
     {"key": "std", "label": "Std"},
     {"key": "kurtosis", "label": "Kurtosis"},
+    {"key": "absmax", "label": "Max |value|"},
 ]
 
 
@@ -163,7 +166,7 @@ def payload(scan: WeightScan, limit: int | None = None) -> dict[str, Any]:
         first their details, then their row; ``left_out`` counts both. The map always has all cells.
     """
     seen, state = states(scan)
-    numbers = {name: scan.tensors.column(name) for name in _NUMBERS}
+    numbers = {column["key"]: scan.tensors.column(column["key"]) for column in _COLUMNS}
     part = Part(
         names=scan.tensors.names,
         states=state,
@@ -214,6 +217,52 @@ def _bins(row: ScannedTensor) -> dict[str, Any] | None:
     even = np.allclose(np.diff(edges), (edges[-1] - edges[0]) / len(counts), rtol=1e-3, atol=0)
     ends = [edges[0], edges[-1]] if even else list(edges)
     return {"edges": [significant(edge, 6) for edge in ends], "counts": list(counts)}
+
+
+_EXPERT = re.compile(r"(.+?)\.(\d+)\.(.*\bexperts)\.(\d+)\.")
+
+
+def _experts(scan: WeightScan) -> Iterator[Shown]:
+    """Yield the map layer by expert as signs, the worst verdict of each expert, where not all are trained."""
+    _, state = states(scan)
+    stacks: dict[str, dict[int, dict[int, str]]] = {}
+    for name, verdict in zip(scan.tensors.names, state, strict=True):
+        match = _EXPERT.match(name) if "experts." in name else None
+        if match and verdict in VERDICTS:
+            layers = stacks.setdefault(f"{match[1]}.{{}}.{match[3]}", {})
+            experts = layers.setdefault(int(match[2]), {})
+            before = experts.get(int(match[4]), VERDICTS[-1])
+            experts[int(match[4])] = min(before, str(verdict), key=VERDICTS.index)
+    for stack, layers in stacks.items():
+        bad = {
+            layer: experts
+            for layer, experts in sorted(layers.items())
+            if any(verdict != "trained" for verdict in experts.values())
+        }
+        if not bad:
+            continue
+        count = 1 + max(max(experts) for experts in layers.values())
+        yield Heading(f"{stack}: one sign an expert")
+        lines = list(_expert_lines(bad, count))
+        few = lines[: 2 * FEW_LAYERS]
+        left = [f"… and {plural(len(lines) - len(few), 'line')} more"] * (len(lines) > len(few))
+        yield Prose(f"0 to {count - 1}, in order of their numbers", "experts: ")
+        yield Code("\n".join([*few, *left]))
+        well = len(layers) - len(bad)
+        if well:
+            yield Prose(f"In {plural(well, 'layer')} more, all experts look trained.")
+
+
+def _expert_lines(layers: dict[int, dict[int, str]], count: int) -> Iterator[str]:
+    """Yield how many experts of a layer are not trained, and a line for each 64."""
+    for layer, experts in layers.items():
+        signs = [
+            tone(experts[i]).glyph if i in experts else "·" for i in range(min(count, 1 << 12))
+        ]
+        odd = sum(verdict != "trained" for verdict in experts.values())
+        yield f"layer {layer}: {odd:,} of {len(experts):,} do not look trained"
+        for at in range(0, len(signs), 64):
+            yield f"  {''.join(signs[at : at + 64])}"
 
 
 def _sign_map(scan: WeightScan) -> Iterator[Shown]:

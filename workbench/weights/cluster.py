@@ -33,7 +33,7 @@ def scan_on(
     """
     import distributed
 
-    from workbench.weights.scan import absolute
+    from workbench.weights.opened import absolute
 
     if not isinstance(client, distributed.Client):
         raise WorkbenchError(
@@ -107,8 +107,8 @@ def scan_share(
 
     What cannot be opened comes back as the three texts of its error.
     """
+    from workbench.weights.opened import opened_by_worker
     from workbench.weights.pool import Scanner
-    from workbench.weights.scan import opened_by_worker
 
     try:
         weights, config = opened_by_worker(source, stamp)

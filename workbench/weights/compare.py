@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -15,11 +15,13 @@ from workbench.checkpoint.dequantize import logical_weights, matrix_shape
 from workbench.core.bars import bar as progress_bar
 from workbench.errors import WorkbenchError, shorten, shown
 from workbench.weights.changes import Change, Changes
-from workbench.weights.results import WeightComparison, WeightScan
+from workbench.weights.comparison import WeightComparison
+from workbench.weights.likeness import rearranged
 from workbench.weights.verdict_compare import conclude
 
 if TYPE_CHECKING:
     from workbench.checkpoint.open import Checkpoint
+    from workbench.weights.results import WeightScan
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 Shape = tuple[int, ...]
@@ -51,6 +53,23 @@ class Values(Protocol):
         """Return some rows as float32."""
 
 
+@runtime_checkable
+class Scanned(Protocol):
+    """A `WeightScan`, of which only the source is read here."""
+
+    @property
+    def source(self) -> str:
+        """What was scanned."""
+
+    @property
+    def kind(self) -> str:
+        """A checkpoint or a server."""
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the scan was read from a file."""
+
+
 def compare_weights(
     before: WeightScan,
     after: WeightScan | Checkpoint | str | os.PathLike[str],
@@ -63,16 +82,19 @@ def compare_weights(
     first, asked = _first(before, source)
     notes: list[str] = []
     is_own = False
+    files: list[Checkpoint] = []
     left: Mapping[str, Values]
     right: Mapping[str, Values] | None
     if isinstance(after, Checkpoint):
         second: str = after.source
         right = _of_checkpoint(after)
+        files.append(after)
     else:
         second, server = _source(after)
         opened = None if server else open_checkpoint(second)
         second = second if opened is None else opened.source
         right = None if opened is None else _of_checkpoint(opened)
+        files += [] if opened is None else [opened]
     if asked:
         if right is None:
             raise WorkbenchError(
@@ -82,10 +104,19 @@ def compare_weights(
             )
         right, left, is_own = held_beside(first, second, right, notes)
     else:
-        left = _of_checkpoint(open_checkpoint(first))
+        files.append(open_checkpoint(first))
+        left = _of_checkpoint(files[-1])
         if right is None:
             left, right, is_own = held_beside(second, first, left, notes)
-    return compare_sets(left, right, first, second, tuple(notes), is_own)
+    found = compare_sets(left, right, first, second, tuple(notes), is_own)
+    for opened in files:
+        if changed := opened.changed():
+            raise WorkbenchError(
+                f"{shorten(changed[0])} changed while it was compared",
+                why="it was replaced or written to, so what was read may be of two checkpoints",
+                next_step="Compare again when its writer is done.",
+            )
+    return found
 
 
 def _first(before: WeightScan, source: str | os.PathLike[str] | None) -> tuple[str, bool]:
@@ -96,7 +127,7 @@ def _first(before: WeightScan, source: str | os.PathLike[str] | None) -> tuple[s
     return before.source, before.kind == "server"
 
 
-def _check_known(scan: WeightScan) -> None:
+def _check_known(scan: Scanned) -> None:
     """Refuse to open or ask what stands in a file that may be somebody else's."""
     if scan.loaded:
         raise WorkbenchError(
@@ -106,9 +137,9 @@ def _check_known(scan: WeightScan) -> None:
         )
 
 
-def _source(after: WeightScan | str | os.PathLike[str]) -> tuple[str, bool]:
+def _source(after: Scanned | str | os.PathLike[str]) -> tuple[str, bool]:
     """Return what to open, and whether it is a server."""
-    if isinstance(after, WeightScan):
+    if isinstance(after, Scanned):
         _check_known(after)
         return after.source, after.kind == "server"
     try:
@@ -149,13 +180,19 @@ def compare_sets(
         rows.append(_one(left.get(name), right.get(name)))
     changes = Changes(rows)
     same = tuple(_moved_bytes(left, right, changes))
-    if not same and not any(name in right for name in left):
+    known = {name for pair in same for name in pair}
+    moved = (
+        []
+        if is_own
+        else [row for row in rearranged(left, right, changes) if not known.intersection(row[:2])]
+    )
+    if not same and not moved and not any(name in right for name in left):
         raise WorkbenchError(
             f"{shorten(before)} and {shorten(after)} have no tensor of the same name",
             why=f"the first has {_few(left)}; the second has {_few(right)}",
             next_step="Run `workbench diff FIRST SECOND`: it proposes the renames between them.",
         )
-    verdict, findings = conclude(changes, same, is_own)
+    verdict, findings = conclude(changes, same, is_own, moved)
     return WeightComparison(
         before=before,
         after=after,
@@ -217,6 +254,12 @@ def _difference(make: Callable[..., Change], a: Values, b: Values) -> Change:
         reason = f"{bad:,} of {total:,} values are NaN or infinite on one side or both"
         return make(state="invalid", compared=total - bad, reason=reason, **facts)
     return make(state="changed" if moved else "identical", compared=total, **facts)
+
+
+def difference(a: Values, b: Values) -> float | None:
+    """Return norm(a - b) / norm(b); None where values are not finite, or cannot be read."""
+    found = _one(b, a)
+    return found.change if found.state in ("identical", "changed") else None
 
 
 def _blocks(a: Values, b: Values) -> Iterator[tuple[Floats, Floats]]:

@@ -17,11 +17,17 @@ from workbench.errors import shorten
 from workbench.weights.changes import STATES, Changes
 from workbench.weights.faults import bad_values, half_empty
 from workbench.weights.names import is_seldom_read, named_groups
-from workbench.weights.seen import Seen
+from workbench.weights.seen import EXCUSED, Seen
 
 READING = "every tensor that was asked for is read"
 NONE = "a matrix of weights"
 FILLED = "rows and columns are filled"
+NEEDED = "parameters that the model needs"
+ALL = {
+    "norm": "scales of norms",
+    "magnitude": "magnitudes, compared with siblings",
+    "buffer": "buffers and tables",
+}
 
 Judged = tuple[State, str]
 
@@ -39,23 +45,52 @@ def items(seen: Seen) -> Iterator[Item]:
         yield Item("tensor", name, count=len(at))
     for name, at in _templates(seen, _matrices(seen)):
         yield Item("matrix", name, count=len(at))
+    yield from _aside(seen)
+    if not seen.matters.any():
+        yield Item("matrix", NONE, "open", "none of the tensors that were read can be judged")
+    yield Item("rows of zeros", FILLED)
+    for kind, which in (
+        ("norm", seen.is_norm),
+        ("magnitude", seen.counts),
+        ("buffer", ~seen.counts),
+    ):
+        if which.any():
+            yield Item(kind, ALL[kind], count=int(which.sum()))
+    yield from _parameters(seen)
+    if seen.sampled:
+        yield Item("value", "values that were not read", "open", "the sample left them out")
+
+
+def _aside(seen: Seen) -> Iterator[Item]:
+    """Yield the matrices that are listed and decide nothing."""
     small = int((seen.counts & seen.tensors.is_matrix & seen.too_small).sum())
     if small:
         name = plural(small, "small matrix", "small matrices")
         yield Item("matrix", name, "open", "too small to judge", small, essential=False)
-    if not seen.matters.any():
-        yield Item("matrix", NONE, "open", "none of the tensors that were read can be judged")
-    yield Item("rows of zeros", FILLED)
-    how = "not compared with the config; `workbench diff` does that"
-    yield Item("parameter", "parameters that the model needs", "open", how, essential=False)
-    if seen.sampled:
-        how = "the sample left them out"
-        yield Item("value", "values that were not read", "open", how, essential=False)
+    excused = int(seen.excused.sum())
+    if excused:
+        sizes = seen.tensors.column("count")
+        share = 100 * sizes[seen.excused].sum() / sizes[seen.counts].sum()
+        name = plural(excused, "undecided matrix", "undecided matrices")
+        how = f"{share:.2g} % of the values; up to {100 * EXCUSED:g} % may stay undecided"
+        yield Item("matrix", name, "open", how, excused, essential=False)
+
+
+def _parameters(seen: Seen) -> Iterator[Item]:
+    """Yield what the model needs, one item a template of what is not as it should be."""
+    if seen.needed is None:
+        how = "listed only where a whole checkpoint is scanned"
+        if seen.kind == "server":
+            how = "a server does not list what its model needs; `workbench diff` does that"
+        yield Item("parameter", NEEDED, "open", how, essential=False)
+        return
+    yield Item("parameter", NEEDED, count=max(seen.needed.count, 1))
 
 
 def _matrices(seen: Seen) -> np.ndarray[Any, Any]:
     """Return which matrices can be judged; a small one could be either, whatever is in it."""
-    return np.asarray(seen.counts & seen.tensors.is_matrix & ~seen.too_small)
+    decisive = seen.tensors.is_matrix | seen.decides
+    return np.asarray(seen.counts & decisive & ~(seen.too_small | seen.excused | seen.by_design))
 
 
 def _templates(
@@ -69,7 +104,9 @@ def _templates(
 
 def reading(seen: Seen) -> Iterator[Settled]:
     """Settle whether all that was asked for was read."""
-    if seen.interrupted:
+    if seen.changed:
+        yield Settled("completeness", READING, "open", f"{seen.changed} changed while it was read")
+    elif seen.interrupted:
         yield Settled("completeness", READING, "open", "the scan was interrupted")
     elif seen.unseen:
         how = f"{plural(seen.unseen, 'tensor')} could not be read"
@@ -79,10 +116,15 @@ def reading(seen: Seen) -> Iterator[Settled]:
 
 
 def values(seen: Seen) -> Iterator[Settled]:
-    """Settle the values of each tensor: finite, and written by somebody."""
+    """Settle the values of each tensor: there, read, finite, and written by somebody."""
     bad = bad_values(seen)
+    counts = seen.tensors.column("count")
     for name, at in _templates(seen, seen.counts):
         found = [bad[i] for i in at.tolist() if i in bad]
+        for i in at[~seen.is_read[at]].tolist():
+            found.append(
+                ("open", "its values could not be read" if counts[i] else "it has no elements")
+            )
         yield Settled("tensor", name, *_worst(found, len(at), ("ok", "finite, and written")))
 
 
@@ -98,6 +140,9 @@ def training(seen: Seen) -> Iterator[Settled]:
     for name, at in _templates(seen, _matrices(seen)):
         found = []
         for i in at.tolist():
+            if not seen.is_read[i]:
+                found.append(("open", "not read"))
+                continue
             state, how = states[str(seen.verdict[i])]
             if state == "wrong" and how != "constant" and is_seldom_read(seen.tensors.names[i]):
                 state, how = "open", "at random initialisation, in a head that is seldom read"
@@ -127,17 +172,56 @@ def filling(seen: Seen) -> Iterator[Settled]:
         yield Settled("rows of zeros", FILLED, "ok", "few rows or columns are zeros")
 
 
+def doubted(seen: Seen) -> Iterator[Settled]:
+    """Settle norms, magnitudes and buffers."""
+    for kind, doubts, which, good in (
+        ("norm", seen.norm_doubts, seen.is_norm, "scales are neither zero nor freshly initialised"),
+        ("magnitude", seen.magnitude_doubts, seen.counts, "all tensors are near their siblings"),
+        ("buffer", seen.buffer_doubts, ~seen.counts, "finite, and as they should be"),
+    ):
+        if which.any() and not doubts:
+            yield Settled(kind, ALL[kind], "ok", good)
+        elif doubts:
+            at = np.array(sorted(doubts), dtype=np.int64)
+            for name, members in named_groups([seen.tensors.names[i] for i in at]):
+                found = [(doubts[i].state, doubts[i].how) for i in at[members].tolist()]
+                yield Settled(kind, name, *_worst(found, len(found), ("ok", good)))
+            states: list[State] = [doubt.state for doubt in doubts.values()]
+            worst = min(states, key=WORST.index)
+            yield Settled(kind, ALL[kind], worst, plural(len(doubts), "tensor") + " in doubt")
+
+
+def closing(seen: Seen) -> Iterator[Settled]:
+    """Settle whether the file brings what the model needs."""
+    if seen.needed is None:
+        return
+    lacking = (*seen.needed.absent, *seen.needed.mismatched)
+    source = seen.needed.source
+    if not lacking:
+        yield Settled("parameter", NEEDED, "ok", f"all are in the file, by {source}")
+        return
+    whys = dict(lacking)
+    for name, members in named_groups(list(whys)):
+        found: list[Judged] = [("open", list(whys.values())[i]) for i in members.tolist()]
+        yield Settled("parameter", name, *_worst(found, len(found), ("ok", "")))
+    yield Settled("parameter", NEEDED, "open", f"{len(lacking):,} are not as {source} needs them")
+
+
 Check = Callable[[Seen], Iterator[Settled]]
-CHECKS: tuple[Check, ...] = (reading, values, training, filling)
+CHECKS: tuple[Check, ...] = (reading, values, training, filling, doubted, closing)
 
 
-def compared(changes: Changes, differs: frozenset[str]) -> Coverage:
+def compared(
+    changes: Changes, differs: frozenset[str], moved: Sequence[tuple[str, str, str]] = ()
+) -> Coverage:
     """Return the coverage of a comparison.
 
     Parameters
     ----------
     differs
         Names that are proved wrong, since one side should hold what the other does.
+    moved
+        Names of both sides of which the second holds the values of the first elsewhere, and how.
     """
     states: dict[str, State] = {
         "identical": "ok",
@@ -148,11 +232,14 @@ def compared(changes: Changes, differs: frozenset[str]) -> Coverage:
         "left": "open",
         "right": "open",
     }
+    elsewhere = {name: how for first, second, how in moved for name in (first, second)}
     found: dict[tuple[State, str, bool], list[str]] = {}
     for row in changes:
         wrong = row.name in differs
         state: State = "wrong" if wrong else states[row.state]
         how = "the engine holds other values" if wrong else row.reason or STATES[row.state]
+        if state == "ok" and row.name in elsewhere:
+            state, how = "open", elsewhere[row.name]
         found.setdefault((state, how, row.state not in ("left", "right")), []).append(row.name)
     listed = []
     for (state, how, essential), names in found.items():

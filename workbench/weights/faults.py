@@ -244,21 +244,29 @@ def copies(seen: Seen) -> list[Finding]:
 
 
 def targets_own(seen: Seen) -> list[Finding]:
-    """Return a note of weights that are the target's own."""
-    at = np.flatnonzero(seen.counts & (seen.tensors.statistic(TARGETS_OWN) == 1))
-    if not len(at):
-        return []
-    said = _told(seen, at, lambda text: text.startswith("equal, bit by bit, to the target"))
-    return [
-        Finding(
-            "weights.targets_own",
-            "note",
-            f"{title_of(seen, at)} {'is' if len(at) == 1 else 'are'} the target's own, bit by bit",
-            detail="An embedding or a head that a draft shares with its target was not trained with it; "
-            "this is intended. Any other layer that equals the target's was copied and not changed since.",
-            evidence_for=said,
+    """Return notes of weights that are the target's own, or started from it and hardly changed."""
+    own = seen.tensors.statistic(TARGETS_OWN)
+    found = []
+    for at, what in (
+        (np.flatnonzero(seen.counts & (own == 1)), "the target's own values"),
+        (np.flatnonzero(seen.counts & (own == 0)), "the target's values with a change"),
+    ):
+        if not len(at):
+            continue
+        said = _told(seen, at, lambda text: "the target's" in text)
+        found.append(
+            Finding(
+                "weights.targets_own" if own[at[0]] == 1 else "weights.from_target",
+                "note",
+                f"{title_of(seen, at)} {'is' if len(at) == 1 else 'are'} {what}",
+                detail="An embedding or a head that a draft shares with its target was not trained with it; "
+                "this is intended. Any other layer that equals the target's was copied and not changed "
+                "since; after a small change, it started from the target and was hardly trained, or noise "
+                "was added.",
+                evidence_for=said,
+            )
         )
-    ]
+    return found
 
 
 def _told(seen: Seen, at: At, which: Callable[[str], bool]) -> tuple[str, ...]:
@@ -316,7 +324,8 @@ def vectors(seen: Seen) -> list[Finding]:
                 confidence="possible",
             )
         )
-    zeros = np.flatnonzero(vectors & still & np.isin(families, ("zeros",)))
+    doubted = np.isin(np.arange(len(seen.tensors)), list(seen.norm_doubts))
+    zeros = np.flatnonzero(vectors & still & ~doubted & np.isin(families, ("zeros",)))
     if len(zeros):
         found.append(
             Finding(

@@ -24,7 +24,9 @@ from workbench.weights.faults import (
     targets_own,
     vectors,
 )
+from workbench.weights.lacks import lacks
 from workbench.weights.names import is_seldom_read
+from workbench.weights.part_findings import unused_rows
 from workbench.weights.seen import (
     LINES,
     At,
@@ -40,10 +42,7 @@ from workbench.weights.seen import (
 
 def conclude(seen: Seen) -> tuple[Verdict, tuple[Finding, ...]]:
     """Return the verdict on a scan, and its findings."""
-    findings = [
-        *memory(seen), *not_finite(seen), *_at_init(seen), *constants(seen), *empty(seen), *_undecided(seen),
-        *copies(seen), *targets_own(seen), *vectors(seen), *limits(seen),
-    ]  # fmt: skip
+    findings = _all(seen)
     findings.sort(key=lambda finding: GRAVITY[finding.severity])
     coverage = covered(seen)
     errors = [finding for finding in findings if finding.severity == "error"]
@@ -62,25 +61,42 @@ def conclude(seen: Seen) -> tuple[Verdict, tuple[Finding, ...]]:
     return Verdict("trained", sentence, "likely", coverage, (_OVERTURNED,)), tuple(findings)
 
 
+def _all(seen: Seen) -> list[Finding]:
+    if seen.changed:
+        return lacks(seen)
+    return [
+        *memory(seen), *not_finite(seen), *_at_init(seen), *constants(seen), *empty(seen), *_undecided(seen),
+        *copies(seen), *targets_own(seen), *unused_rows(seen), *vectors(seen), *limits(seen), *lacks(seen),
+    ]  # fmt: skip
+
+
 _OVERTURNED = "a comparison with the weights from before training that shows no change"
 
 
 # What leaves the question open, each by a finding of its own.
 _OPEN = (
-    "weights.undecided", "weights.seldom_read", "weights.filled_later", "weights.not_seen",
-    "weights.empty",
+    "weights.unread", "weights.no_elements", "weights.absent", "weights.mismatched", "weights.magnitude",
+    "weights.norms", "weights.buffers", "weights.undecided", "weights.seldom_read", "weights.filled_later",
+    "weights.not_seen", "weights.empty",
 )  # fmt: skip
 
 
 def _open(seen: Seen, coverage: Coverage, findings: Sequence[Finding]) -> str:
     """Return why a scan cannot be judged, and how much of it looks trained."""
+    if seen.changed:
+        return f"Cannot tell, because {seen.changed} changed while it was read."
     if not seen.matters.any():
         return "Cannot tell: there is no matrix of weights among what was read."
     item = next(coverage.having("open", essential=True))
-    first = next((finding.title for finding in findings if finding.code in _OPEN), "")
-    why = first[:1].lower() + first[1:] if first else f"{shorten(item.name, 90)}: {item.how}"
+    titles = {finding.code: finding.title for finding in reversed(findings)}
+    first = next((titles[code] for code in _OPEN if code in titles), "")
+    why = first if first else f"{shorten(item.name, 90)}: {item.how}"
     what = plural(int(seen.matters.sum()), "matrix", "matrices")
     trained = len(seen.having("trained"))
+    if seen.sampled:
+        read, count = (int(seen.tensors.column(name).sum()) for name in ("seen", "count"))
+        why = f"{read:,} of {count:,} values were read" + (f", and {first}" if first else "")
+        return f"Cannot tell: {why}. Of what was read, {trained:,} of {what} look trained."
     return f"Cannot tell: {why}. {trained:,} of {what} look trained."
 
 
@@ -221,6 +237,7 @@ def _seldom_read(seen: Seen, at: At) -> Finding:
 
 def _undecided(seen: Seen) -> list[Finding]:
     at = seen.having("undecided")
+    at = at[seen.is_read[at]]
     if not len(at):
         return []
     rows = seen.rows(at[:200])

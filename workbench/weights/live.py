@@ -7,13 +7,10 @@ draft may be answered with the target's values: every result says whose they are
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
-import struct
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,10 +18,10 @@ from workbench.checkpoint.dequantize import LogicalWeight, logical_weights, matr
 from workbench.core.bars import bar as progress_bar
 from workbench.core.wording import plural
 from workbench.errors import WorkbenchError, shorten
-from workbench.weights.results import WeightScan
 from workbench.weights.server import BadAnswer, Server, number_of, told
 
 if TYPE_CHECKING:
+    from workbench.checkpoint.open import Checkpoint
     from workbench.weights.compare import Values
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]
@@ -125,27 +122,8 @@ class NotHeld(_OfFile):
         raise WorkbenchError(f"{shorten(self.name, 80)} was not read", why=self.flaw)
 
 
-def scan_server(address: str, names: Sequence[str] | None = None) -> WeightScan:
-    """Judge the weights that a running SGLang server holds; nothing in the server is changed.
-
-    Parameters
-    ----------
-    address
-        ``http://host:port``.
-    names
-        The engine's names of parameters. None, or patterns: those of the checkpoint that the server names, if
-        it lies on this machine.
-
-    Returns
-    -------
-    WeightScan
-        Of `kind` ``server``. Its notes say whose values these are, of which rank, and what was not read.
-
-    Raises
-    ------
-    WorkbenchError
-        Nothing answers there, or the names are not known.
-    """
+def gather_server(address: str, names: Sequence[str] | None) -> tuple[str, Gathered, list[str]]:
+    """Return a server's own address, the tensors that it answered with, and whose values these are."""
     server = Server(address)
     info = server.info()
     exact = names is not None and not any(_GLOB.search(name) for name in names)
@@ -153,9 +131,10 @@ def scan_server(address: str, names: Sequence[str] | None = None) -> WeightScan:
         assert names is not None
         gathered = _by_name(server, names)
     else:
-        weights = _choose(_weights_of(info), names)
-        gathered = _by_file(server, weights, number_of(info, "tp_size"))
-    return _judged(server.address, gathered, _whose(info))
+        opened = _checkpoint_of(info)
+        gathered = _by_file(server, _choose(_weights_of(opened), names), number_of(info, "tp_size"))
+        gathered.changed = ", ".join(map(shorten, opened.changed()[:3]))
+    return server.address, gathered, _whose(info)
 
 
 def held_beside(
@@ -244,7 +223,7 @@ def _whose(info: Mapping[str, Any]) -> list[str]:
     return notes
 
 
-def _weights_of(info: Mapping[str, Any]) -> list[LogicalWeight]:
+def _checkpoint_of(info: Mapping[str, Any]) -> Checkpoint:
     from workbench.checkpoint.open import open_checkpoint
 
     path = info["model_path"]
@@ -254,7 +233,11 @@ def _weights_of(info: Mapping[str, Any]) -> list[LogicalWeight]:
             why=f"its checkpoint {shorten(str(path), 80)} is not on this machine",
             next_step='Give them: scan_weights(address, names=["model.layers.0.mlp.down_proj.weight"]).',
         )
-    weights = logical_weights(open_checkpoint(path))
+    return open_checkpoint(path)
+
+
+def _weights_of(opened: Checkpoint) -> list[LogicalWeight]:
+    weights = logical_weights(opened)
     return [weights[at] for at in range(len(weights))]
 
 
@@ -295,6 +278,14 @@ class Gathered:
     own_layout: list[str] = dataclasses.field(default_factory=list)
     failed: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     interrupted: bool = False
+    changed: str = ""
+
+    def stop(self, error: WorkbenchError, names: Sequence[str]) -> None:
+        """Keep what was answered when the server stops answering; without any answer that is an error."""
+        if not self.found:
+            raise error
+        why = f"not answered: the server stopped answering ({error.why or error.what})"
+        self.failed.setdefault(why, []).extend(names)
 
     def why(self) -> dict[str, str]:
         """Say of every name that was not read why."""
@@ -350,6 +341,9 @@ def _by_name(server: Server, names: Sequence[str]) -> Gathered:
         except BadAnswer as error:
             seen.failed.setdefault(str(error), []).append(name)
             continue
+        except WorkbenchError as error:
+            seen.stop(error, wanted[at:])
+            break
         if values is None:
             seen.missing.append(name)
             continue
@@ -383,6 +377,9 @@ def _by_file(server: Server, weights: Sequence[LogicalWeight], ranks: int) -> Ga
         except BadAnswer as error:
             seen.failed.setdefault(str(error), []).extend(names)
             continue
+        except WorkbenchError as error:
+            seen.stop(error, [one.name for _, rest in asks[at:] for one in rest])
+            break
         if values is None:
             seen.missing += names
             continue
@@ -429,53 +426,3 @@ def _split(values: Floats, shapes: Sequence[tuple[int, ...]], ranks: int) -> lis
     else:
         return None
     return np.split(values[: ends[-1]], ends[:-1])
-
-
-def _judged(address: str, gathered: Gathered, whose: Sequence[str]) -> WeightScan:
-    """Judge what was answered, by the way that files are: through a temporary one."""
-    from workbench.weights.scan import scan_weights
-
-    if not gathered.found:
-        raise WorkbenchError(
-            f"{address} returned no weights",
-            why="; ".join(gathered.notes()),
-            next_step="Check the server's log."
-            if gathered.failed
-            else "Give the engine's own names; only some model classes offer their weights (Llama).",
-        )
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "held.safetensors"
-        with path.open("wb") as file:
-            size = write_held(gathered.found, file)
-        scan = scan_weights(path)
-    return WeightScan.build(
-        address,
-        scan.tensors.pairs(),
-        kind="server",
-        notes=(*whose, *gathered.notes()),
-        bytes_read=size,
-        interrupted=scan.interrupted or gathered.interrupted,
-        unseen=len(gathered.why()),
-    )
-
-
-def write_held(found: Iterable[Held], file: IO[bytes]) -> int:
-    """Write tensors as safetensors; values that bfloat16 holds exactly are written as such."""
-    header: dict[str, Any] = {}
-    blobs, at = [], 0
-    for one in found:
-        codes = np.ascontiguousarray(one.values).view(np.uint32)
-        short = not (codes & 0xFFFF).any()
-        blob = (codes >> 16).astype("<u2").tobytes() if short else codes.astype("<u4").tobytes()
-        header[one.name] = {
-            "dtype": "BF16" if short else "F32",
-            "shape": list(one.shape),
-            "data_offsets": [at, at + len(blob)],
-        }
-        at += len(blob)
-        blobs.append(blob)
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    file.write(struct.pack("<Q", len(text)) + text)
-    file.writelines(blobs)
-    return at

@@ -18,7 +18,18 @@ _CODES = {"I8", "U8", "I32", "U32"}
 # Buffers of floats that no training touches.
 _BUFFER = re.compile(
     r"(^|\.)(rotary_emb\..*|inv_freq|position_ids|masked_bias|attn\.bias|relative_position_index|"
-    r"num_batches_tracked|t2d|d2t)$"
+    r"rope\.freqs|num_batches_tracked|e_score_correction_bias|t2d|d2t)$"
+)
+# What quantised layouts call codes; a table is called otherwise.
+_PACKED = re.compile(r"\.(weight|qweight|weight_packed)$")
+# Small, and the answer hangs on it: which experts are used, and what the model answers.
+_DECIDES = re.compile(
+    r"(^|\.)(gate|router(\.\w+)?|score|classifier(\.\w+)?|reward_head|value_head|v_head(\.\w+)?|lm_head|"
+    r"qa_outputs)\.weight$"
+)
+_GATE = re.compile(r"(^|\.)(gate|router(\.\w+)?)\.weight$")
+_VOCABULARY = re.compile(
+    r"(^|\.)(\w*emb(d|ed\w*)|wte|wpe|shared|lm_head|output_layer|embed_out)\.weight$"
 )
 # A head that many models carry and most uses of them never read.
 _SELDOM_READ = re.compile(r"(^|\.)(pooler|seq_relationship|nsp)\.")
@@ -43,7 +54,8 @@ def why_no_weight(name: str, dtype: str, layout: str = "", is_matrix: bool = Tru
     """Say what a tensor is that training does not move; "" for a weight."""
     if layout:
         return ""
-    if dtype in _TABLES or (dtype in _CODES and not is_matrix):
+    codes = dtype in _CODES and not is_matrix and not _PACKED.search(name)
+    if dtype in _TABLES or codes:
         return f"a table of {dtype} (ids, masks, counters)"
     return "a buffer that no training touches" if _BUFFER.search(name) else ""
 
@@ -51,6 +63,21 @@ def why_no_weight(name: str, dtype: str, layout: str = "", is_matrix: bool = Tru
 def is_seldom_read(name: str) -> bool:
     """Say whether it belongs to a head that most uses of a model never read, such as BERT's pooler."""
     return bool(_SELDOM_READ.search(name))
+
+
+def decides(name: str) -> bool:
+    """Say whether it is a gate or a head: small, and all hangs on it."""
+    return bool(_DECIDES.search(name))
+
+
+def is_gate(name: str) -> bool:
+    """Say whether it chooses among experts."""
+    return bool(_GATE.search(name))
+
+
+def is_vocabulary(name: str) -> bool:
+    """Say whether it has a row for each token or position: an embedding or a head."""
+    return bool(_VOCABULARY.search(name))
 
 
 def is_filled_later(name: str) -> bool:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from workbench.weights.results import WeightComparison, WeightScan
+    from workbench.weights.comparison import WeightComparison
+    from workbench.weights.results import WeightScan
 
 _INK, _MUTED, _LINE = "#1b1f24", "#5c6470", "#e2e1dc"
 _CALM = ("trained", "not_weights", "identical")

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 
 from workbench.checkpoint.templates import group_names
 from workbench.errors import shorten
+from workbench.weights.likeness import Likeness
 from workbench.weights.records import Judgement, Measure
 from workbench.weights.vectors import is_norm
 
@@ -21,10 +22,13 @@ _ALL_EXACT, _HARDLY_EXACT = 0.999, 0.5
 _SMALLEST_COPY = 256
 _NAMED = 3
 TARGETS_OWN = "targets_own"
+FROM_TARGET = "change_from_target"
 
 
 def relate(
-    measures: Sequence[Measure], judgements: Sequence[Judgement], target: Iterable[Measure] = ()
+    measures: Sequence[Measure],
+    judgements: Sequence[Judgement],
+    target: Mapping[str, Likeness] | None = None,
 ) -> list[Judgement]:
     """Return the judgements with what the other tensors say about each.
 
@@ -33,7 +37,7 @@ def relate(
     measures, judgements
         Of the tensors of one checkpoint, in the same order.
     target
-        Measures of another checkpoint, such as a draft's target: tensors that equal one of its are named.
+        By name, which tensor of another checkpoint, such as a draft's target, a tensor is or was.
 
     Returns
     -------
@@ -48,7 +52,7 @@ def relate(
         dataclasses.replace(one, corroboration=(*one.corroboration, *more)) if more else one
         for one, more in zip(judgements, said, strict=True)
     ]
-    return _of_target(measures, told, target)
+    return _of_target(measures, told, target or {})
 
 
 def _matters(measure: Measure) -> bool:
@@ -152,19 +156,21 @@ def _copies(
 
 
 def _of_target(
-    measures: Sequence[Measure], judgements: list[Judgement], target: Iterable[Measure]
+    measures: Sequence[Measure], judgements: list[Judgement], target: Mapping[str, Likeness]
 ) -> list[Judgement]:
-    theirs = {other.digest: other.name for other in target if other.digest}
-    return [
-        dataclasses.replace(
-            one,
-            corroboration=(
-                *one.corroboration,
-                f"equal, bit by bit, to the target's {shorten(theirs[measure.digest], 80)}",
-            ),
-            statistics=(*one.statistics, (TARGETS_OWN, 1.0)),
-        )
-        if measure.count >= _SMALLEST_COPY and one.stage != 0 and measure.digest in theirs
-        else one
-        for measure, one in zip(measures, judgements, strict=True)
-    ]
+    """Add which tensor of the target a tensor is, or started from."""
+    told = []
+    for measure, judgement in zip(measures, judgements, strict=True):
+        like, one = target.get(measure.name), judgement
+        if like is not None and one.stage != 0:
+            one = dataclasses.replace(
+                one,
+                corroboration=(*one.corroboration, like.text),
+                statistics=(
+                    *one.statistics,
+                    (TARGETS_OWN, float(like.change == 0)),
+                    (FROM_TARGET, like.change),
+                ),
+            )
+        told.append(one)
+    return told

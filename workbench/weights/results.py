@@ -1,4 +1,4 @@
-"""The results of `scan_weights` and of its `compare`: frozen, columnar inside, no I/O."""
+"""The result of `scan_weights`: frozen, columnar inside, no I/O."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from workbench.core.finding import Finding
 from workbench.core.result import Result
 from workbench.core.saving import Saved, fields_of
 from workbench.core.verdict import Verdict
-from workbench.weights.changes import Changes
 from workbench.weights.columns import Pair, Tensors
 from workbench.weights.records import Kind
-from workbench.weights.saved import SavedComparison, SavedScan, SavedTensor
+from workbench.weights.saved import SavedScan, SavedTensor
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from workbench.checkpoint.config import Config
     from workbench.checkpoint.open import Checkpoint
+    from workbench.weights.comparison import WeightComparison
+    from workbench.weights.needed import Needed
     from workbench.weights.seen import Seen
 
 Picture = Literal["verdict", "std", "kurtosis"]
@@ -49,6 +50,8 @@ class WeightScan(Result):
         Whether it was stopped before all was read.
     loaded
         Whether it was read from a file: its `source` is then somebody's word, and not opened by itself.
+    config, needed
+        The model's config, and what it needs; not saved with the result, None of one that was loaded.
     """
 
     schema: ClassVar[str] = "workbench.weightscan/1"
@@ -64,6 +67,8 @@ class WeightScan(Result):
     sampled: int | None = None
     interrupted: bool = False
     loaded: bool = False
+    config: Config | None = None
+    needed: Needed | None = None
 
     @classmethod
     def build(
@@ -78,16 +83,19 @@ class WeightScan(Result):
         interrupted: bool = False,
         unseen: int = 0,
         config: Config | None = None,
+        needed: Needed | None = None,
+        changed: str = "",
     ) -> Self:
         """Make the result of what was measured and judged; the findings follow from that.
 
-        `unseen` is how many tensors were asked for and not seen.
+        `unseen` is how many tensors were asked for and not seen; `needed` what the model needs, None where
+        only a part was asked for; `changed` the files that changed while they were read.
         """
         from workbench.weights.findings import conclude
         from workbench.weights.seen import Seen
 
         tensors = Tensors(pairs)
-        seen = Seen(tensors, kind, sampled, interrupted, config, unseen)
+        seen = Seen(tensors, kind, sampled, interrupted, config, unseen, needed, changed)
         verdict, findings = conclude(seen)
         return cls(
             source=source,
@@ -99,6 +107,8 @@ class WeightScan(Result):
             bytes_read=bytes_read,
             sampled=sampled,
             interrupted=interrupted,
+            config=config,
+            needed=needed,
         )
 
     @property
@@ -111,7 +121,9 @@ class WeightScan(Result):
         """Which tensors hold weights, and which of those decide."""
         from workbench.weights.seen import Seen
 
-        return Seen(self.tensors, self.kind, self.sampled, self.interrupted)
+        return Seen(
+            self.tensors, self.kind, self.sampled, self.interrupted, self.config, needed=self.needed
+        )
 
     def compare(
         self,
@@ -164,6 +176,7 @@ class WeightScan(Result):
             row |= {
                 "shape": list(tensor.shape),
                 "corroboration": "; ".join(tensor.corroboration),
+                "parts": "; ".join(part.text() for part in tensor.parts),
             }
             yield row | {f"statistic_{name}": value for name, value in tensor.statistics}
 
@@ -209,84 +222,3 @@ class WeightScan(Result):
 
 
 _PLAIN = ("source", "kind", "bytes_read", "sampled", "interrupted")
-
-
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
-class WeightComparison(Result):
-    """What changed from one set of weights to another, as `WeightScan.compare` read it.
-
-    Attributes
-    ----------
-    before, after
-        The two sources; the change is relative to `before`.
-    verdict
-        The answer. ``ok``: False: a tensor that both have differs in shape, or is not finite. None: something
-        could not be compared. True otherwise: a difference is a fact, not a mistake.
-    changes
-        One `Change` a name, by number or by name.
-    same_bytes
-        Pairs of tensors with equal bytes under different names.
-    """
-
-    schema: ClassVar[str] = "workbench.weightcompare/1"
-    Saved: ClassVar[type[Saved]] = SavedComparison
-
-    before: str
-    after: str
-    verdict: Verdict
-    changes: Changes
-    same_bytes: tuple[tuple[str, str], ...] = ()
-    findings: tuple[Finding, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    @property
-    def title(self) -> str:
-        """The heading of its page."""
-        return f"From {self.before} to {self.after}"
-
-    def names(self, state: str) -> tuple[str, ...]:
-        """Return the names in one state: ``identical``, ``changed``, ``shape``, ``left`` and so on."""
-        return tuple(change.name for change in self.changes if change.state == state)
-
-    def plot(self) -> Figure:
-        """Return a matplotlib figure: layers down, kinds of tensor across, coloured by the change."""
-        from workbench.weights.plots import plot_comparison
-
-        return plot_comparison(self)
-
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield one row a tensor."""
-        return (dataclasses.asdict(change) for change in self.changes)
-
-    def saved(self) -> SavedComparison:
-        """Return the comparison as it is written."""
-        return SavedComparison(
-            **fields_of(self),
-            before=self.before,
-            after=self.after,
-            same_bytes=self.same_bytes,
-            changes=tuple(self.changes),
-        )
-
-    @classmethod
-    def restored(cls, saved: SavedComparison, verdict: Verdict) -> Self:
-        """Rebuild the comparison from what was written."""
-        return cls(
-            before=saved.before,
-            after=saved.after,
-            verdict=verdict,
-            changes=Changes(saved.changes),
-            same_bytes=saved.same_bytes,
-            findings=saved.findings,
-            notes=saved.notes,
-        )
-
-    def contradiction(self) -> str:
-        """Return which tensor contradicts an all-clear."""
-        if self.ok is not True:
-            return ""
-        for state in ("shape", "invalid", "unread"):
-            if self.names(state):
-                return f"{self.names(state)[0]} is {state}"
-        errors = [finding for finding in self.findings if finding.severity == "error"]
-        return f"a finding is an error: {errors[0].title}" if errors else ""

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import fnmatch
-import hashlib
 import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.checkpoint.dequantize import LogicalWeights, logical_weights
 from workbench.core import progress
 from workbench.core.bars import bar as progress_bar
 from workbench.errors import WorkbenchError, shorten, shown
+from workbench.weights.opened import config_of
 from workbench.weights.reading import check_sample
 from workbench.weights.records import Judgement, Measure
 
 if TYPE_CHECKING:
     from workbench.checkpoint.config import Config
     from workbench.checkpoint.open import Checkpoint
+    from workbench.weights.likeness import Likeness
     from workbench.weights.results import WeightScan
 
 Pair = tuple[Measure, Judgement]
@@ -33,6 +31,7 @@ _PATTERN = re.compile(r"[*?\[]")
 # What a worker of a cluster is given at a time: enough to be worth the trip, small enough to balance.
 _SHARE = 1 << 31
 _MOST_TOLD = 10
+CHANGED = "a file of the checkpoint changed while it was read"
 
 
 def scan_weights(
@@ -66,8 +65,9 @@ def scan_weights(
         A `distributed.Client`: the tensors are spread over its workers, each of which opens the checkpoint
         itself, under the same path.
     target
-        The checkpoint that a draft belongs to: weights that equal one of its, bit by bit, are named. Of it
-        only weights are read that have the shape and type of one that was measured.
+        The checkpoint that a draft belongs to: weights that are one of its, in any type, or that started from
+        one and changed little, are named. Of it a few rows are read of each weight of a shape that was
+        measured, and all of those that agree.
 
     Returns
     -------
@@ -84,7 +84,7 @@ def scan_weights(
             f"device={shown(device)} is not text", next_step='Give device="cpu" or device="cuda".'
         )
     if isinstance(ckpt, str) and _SERVER.match(ckpt):
-        from workbench.weights.live import scan_server
+        from workbench.weights.scan_server import scan_server
 
         if (sample, device, client, target) != (None, "cpu", None, None):
             raise WorkbenchError(
@@ -93,12 +93,18 @@ def scan_weights(
                 next_step="Leave them out, or give names to ask for less.",
             )
 
-        return scan_server(ckpt, names=None if names is None else _listed(names))
+        return scan_server(ckpt, None if names is None else _listed(names), scan_weights)
     opened = _opened(ckpt)
+    if changed := opened.changed():
+        raise WorkbenchError(
+            f"{shorten(changed[0])} changed since the checkpoint was opened",
+            why="it was replaced or written to, so the places of its tensors are not known",
+            next_step="Open the checkpoint again when its writer is done, and scan that.",
+        )
     weights = logical_weights(opened)
     chosen = _choose(weights, names, opened.source)
     notes = [*opened.warnings]
-    config = _config(opened, notes)
+    config = config_of(opened, notes)
     if client is not None:
         from workbench.weights.cluster import scan_on
 
@@ -109,40 +115,39 @@ def scan_weights(
         stream = scan_here(weights, chosen, sample, device, config)
     theirs = None if target is None else logical_weights(_opened(target))
     found, interrupted = _collect(stream, weights, chosen, notes)
-    owned: list[Measure] = []
+    owned: dict[str, Likeness] = {}
     if theirs is not None and not interrupted:
-        owned = _like(theirs, [pair[0] for pair in found.values()], device, notes)
+        whole = [at for at, (measure, _) in sorted(found.items()) if measure.digest]
+        owned = _like(weights, theirs, whole, notes)
+        if partly := len(found) - len(whole):
+            notes.append(
+                f"{partly:,} weights were not compared with the target: only tensors that are read whole "
+                "can be"
+            )
     return _result(opened, weights, found, notes, config, interrupted, len(chosen), owned)
 
 
 def _opened(given: str | os.PathLike[str] | Checkpoint) -> Checkpoint:
-    from workbench.checkpoint.open import Checkpoint, open_checkpoint
+    from workbench.checkpoint.open import Checkpoint, open_checkpoint, open_gguf
 
-    return given if isinstance(given, Checkpoint) else open_checkpoint(given)
+    if isinstance(given, Checkpoint):
+        return given
+    local = isinstance(given, str | os.PathLike) and "://" not in os.fspath(given)
+    return (open_gguf(given) if local else None) or open_checkpoint(given)
 
 
 def _like(
-    theirs: LogicalWeights, measures: Sequence[Measure], device: str, notes: list[str]
-) -> list[Measure]:
-    """Measure the target's weights of the shapes and types that were seen whole."""
-    from workbench.weights.pool import measure_here
+    weights: LogicalWeights, theirs: LogicalWeights, found: Iterable[int], notes: list[str]
+) -> dict[str, Likeness]:
+    """Return which of the weights that were read are the target's, or started from it."""
+    from workbench.weights.compare import difference
+    from workbench.weights.likeness import likenesses
 
-    partly = sum(not measure.digest for measure in measures)
-    if partly:
-        notes.append(
-            f"{partly:,} weights were not compared with the target: only tensors that are read whole can be"
-        )
-    kinds = {(one.shape, one.dtype, one.layout) for one in measures if one.digest}
-    chosen = [
-        at
-        for at in range(len(theirs))
-        if (theirs[at].shape, theirs[at].dtype, theirs[at].layout) in kinds
-    ]
     try:
-        return list(measure_here(theirs, chosen, None, device))
+        return likenesses(weights, theirs, found, difference)
     except KeyboardInterrupt:
         notes.append("interrupted: not all was compared with the target")
-        return []
+        return {}
 
 
 def _listed(names: str | Iterable[str]) -> list[str]:
@@ -196,14 +201,6 @@ def _unknown(name: str, names: Sequence[str], source: str) -> WorkbenchError:
     return WorkbenchError(f"{source} has no weight {shown(name)}", next_step=step)
 
 
-def _config(opened: Checkpoint, notes: list[str]) -> Config | None:
-    try:
-        return opened.config
-    except WorkbenchError as error:
-        notes.append(f"the config was not used: {error.what}")
-        return None
-
-
 def _collect(
     stream: Iterator[tuple[int, Pair]],
     weights: LogicalWeights,
@@ -245,17 +242,23 @@ def _result(
     config: Config | None,
     interrupted: bool,
     wanted: int,
-    target: Iterable[Measure] = (),
+    target: Mapping[str, Likeness] | None = None,
 ) -> WeightScan:
+    from workbench.weights.needed import needed
+    from workbench.weights.pool import cannot_tell
     from workbench.weights.relations import relate
     from workbench.weights.results import WeightScan
 
+    changed = opened.changed()
+    if changed:
+        found = {at: cannot_tell(weights[at], CHANGED) for at in found}
+        notes.append(f"changed during the scan: {', '.join(map(shorten, changed[:3]))}")
     order = sorted(found)
     measures = [found[at][0] for at in order]
     judged = relate(measures, [found[at][1] for at in order], target)
     bytes_read = sampled = 0
     for at, measure in zip(order, measures, strict=True):
-        if measure.seen == measure.count:
+        if changed or measure.seen == measure.count:
             bytes_read += weights[at].nbytes
         else:
             bytes_read += weights[at].nbytes * measure.seen // max(measure.count, 1)
@@ -282,32 +285,8 @@ def _result(
         sampled=sampled or None,
         interrupted=interrupted,
         config=config,
+        needed=None
+        if interrupted or changed or wanted < len(weights)
+        else needed(measures, config),
+        changed=", ".join(map(shorten, changed[:3])),
     )
-
-
-@lru_cache(maxsize=2)
-def opened_by_worker(source: str, stamp: str) -> tuple[LogicalWeights, Config | None]:
-    """Open a checkpoint once in each process of a cluster; `stamp` tells changed files apart."""
-    from workbench.checkpoint.open import open_checkpoint
-
-    opened = open_checkpoint(source)
-    return logical_weights(opened), _config(opened, [])
-
-
-def absolute(source: str) -> tuple[str, str]:
-    """Return a local path or an address as every process reads it, and a stamp that changes with its files.
-
-    A folder's own time does not change where one of its files is written anew in its place.
-    """
-    from workbench.checkpoint.open import given
-
-    path = Path(source).expanduser()
-    try:
-        real = path.resolve(strict=True)
-        with contextlib.ExitStack() as stack:
-            entries = stack.enter_context(os.scandir(real)) if real.is_dir() else ()
-            files = [real.stat(), *(entry.stat() for entry in entries)]
-    except (OSError, ValueError, RuntimeError):
-        return given(source), ""
-    about = sorted((file.st_ino, file.st_mtime_ns, file.st_size) for file in files)
-    return str(real), hashlib.sha256(repr(about).encode()).hexdigest()[:16]

@@ -14,15 +14,24 @@ import numpy as np
 
 from workbench.core.wording import plural
 from workbench.errors import shorten
+from workbench.weights.buffers import buffer_doubts
+from workbench.weights.by_design import FIXED, is_random_by_design
 from workbench.weights.columns import ScannedTensor, Tensors
-from workbench.weights.names import Places, is_weight, named, places
+from workbench.weights.doubts import Doubts
+from workbench.weights.magnitude import magnitude_doubts
+from workbench.weights.masks import MASK
+from workbench.weights.names import Places, decides, is_gate, is_weight, named, places
+from workbench.weights.norms import is_scale_of_norm, norm_doubts
 from workbench.weights.structure import SMALLEST_SIDE, SMALLEST_SIZE
 
 if TYPE_CHECKING:
     from workbench.checkpoint.config import Config
+    from workbench.weights.needed import Needed
 
 At = np.ndarray[Any, np.dtype[np.int64]]
 
+EXCUSED = 0.005
+"""The share of a model's values that may stay undecided: fixed before anything was measured."""
 LINES = 6
 """Lines of evidence of one sort."""
 # What the contrast of a whole group says better.
@@ -47,11 +56,13 @@ class Seen:
     """
 
     tensors: Tensors
-    kind: str = "checkpoint"
-    sampled: int | None = None
-    interrupted: bool = False
+    kind: str
+    sampled: int | None
+    interrupted: bool
     config: Config | None = None
     unseen: int = 0
+    needed: Needed | None = None
+    changed: str = ""
 
     @cached_property
     def verdict(self) -> np.ndarray[Any, Any]:
@@ -63,7 +74,63 @@ class Seen:
         """Which tensors hold weights."""
         dtypes, layouts = self.tensors.column("dtype"), self.tensors.column("layout")
         rows = zip(self.tensors.names, dtypes, layouts, self.tensors.is_matrix, strict=True)
-        return np.fromiter((is_weight(*row) for row in rows), bool, len(self.tensors))
+        named = np.fromiter((is_weight(*row) for row in rows), bool, len(self.tensors))
+        return np.asarray(named & ~self._has(MASK))
+
+    def _has(self, mark: str) -> np.ndarray[Any, Any]:
+        return np.asarray(self.tensors.statistic(mark) == 1)
+
+    @cached_property
+    def is_norm(self) -> np.ndarray[Any, Any]:
+        """Which weights are the scale of a norm."""
+        rows = zip(self.tensors.names, self.tensors.is_matrix, strict=True)
+        scales = np.fromiter((is_scale_of_norm(*row) for row in rows), bool, len(self.tensors))
+        return np.asarray(scales & self.counts)
+
+    @cached_property
+    def by_design(self) -> np.ndarray[Any, Any]:
+        """Which weights rightly look as they do before training: at a fixed start, or random features."""
+        names = self.tensors.names
+        random = np.fromiter((is_random_by_design(name) for name in names), bool, len(names))
+        return np.asarray(random | self._has(FIXED) | self._frozen_factors)
+
+    @cached_property
+    def _frozen_factors(self) -> np.ndarray[Any, Any]:
+        """Which first factors of adapters are at init while the second is trained (LoRA-FA freezes them)."""
+        frozen = np.zeros(len(self.tensors), dtype=bool)
+        first = np.flatnonzero(self.verdict == "at_init")
+        names = frozenset(self.tensors.names)
+        for i in first.tolist():
+            name = self.tensors.names[i]
+            other = name.replace("lora_A", "lora_B")
+            if other != name and other in names:
+                frozen[i] = self.verdict[self.tensors.position(other)] == "trained"
+        return frozen
+
+    @cached_property
+    def is_read(self) -> np.ndarray[Any, Any]:
+        """Which tensors have values that were read."""
+        return np.asarray(self.tensors.column("seen") > 0)
+
+    @cached_property
+    def decides(self) -> np.ndarray[Any, Any]:
+        """Which tensors are gates or heads, on which the answer hangs however small they are."""
+        names, shapes = self.tensors.names, self.tensors.column("shape")
+        # A gate of one row scales one branch; a head of one row is all that the model answers.
+        rows = (
+            decides(name) and len(shape) > 1 and (matrix or not is_gate(name))
+            for name, shape, matrix in zip(names, shapes, self.tensors.is_matrix, strict=True)
+        )
+        return np.asarray(np.fromiter(rows, bool, len(names)) & self.counts)
+
+    @cached_property
+    def excused(self) -> np.ndarray[Any, Any]:
+        """Which undecided matrices are too small a share of the model to keep the answer open."""
+        open_ = self.counts & self.tensors.is_matrix & (self.verdict == "undecided")
+        open_ = open_ & self.is_read & ~self.too_small & ~self.decides
+        sizes = self.tensors.column("count")
+        share = sizes[open_].sum() / max(int(sizes[self.counts].sum()), 1)
+        return np.asarray(open_ & (share <= EXCUSED))
 
     @cached_property
     def too_small(self) -> np.ndarray[Any, Any]:
@@ -71,21 +138,41 @@ class Seen:
         shapes = self.tensors.column("shape")
         small = [_is_narrow(shape) for shape in shapes]
         few = self.tensors.column("count") < SMALLEST_SIZE
-        read = self.tensors.column("seen") > 0
         return np.asarray(
-            (self.verdict == "undecided") & (np.array(small, dtype=bool) | few) & read
+            (self.verdict == "undecided")
+            & (np.array(small, dtype=bool) | few)
+            & self.is_read
+            & ~self.decides
         )
 
     @cached_property
     def matters(self) -> np.ndarray[Any, Any]:
         """Which tensors decide the result."""
-        decisive = self.tensors.is_matrix | (self.verdict == "invalid") | self.is_memory
-        return np.asarray(self.counts & decisive & ~self.too_small)
+        decisive = (
+            self.tensors.is_matrix | (self.verdict == "invalid") | self.is_memory | self.decides
+        )
+        aside = self.too_small | self.excused | self.by_design
+        return np.asarray(self.counts & decisive & ~aside)
 
     @cached_property
     def is_memory(self) -> np.ndarray[Any, Any]:
         """Which tensors hold memory that was never written."""
         return np.asarray(self.tensors.column("family") == "memory")
+
+    @cached_property
+    def norm_doubts(self) -> Doubts:
+        """What is doubted of the scales of norms."""
+        return norm_doubts(self)
+
+    @cached_property
+    def magnitude_doubts(self) -> Doubts:
+        """What is doubted of the magnitudes."""
+        return magnitude_doubts(self)
+
+    @cached_property
+    def buffer_doubts(self) -> Doubts:
+        """What is doubted of buffers and tables."""
+        return buffer_doubts(self)
 
     @cached_property
     def places(self) -> Places:

@@ -13,9 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from workbench.weights.blocks import judge_blocks
+from workbench.weights.by_design import judge_fixed
 from workbench.weights.checks import check
 from workbench.weights.context import BUDGET, Context, context_of
 from workbench.weights.fused import judge_parts
+from workbench.weights.masks import MASK, is_mask
 from workbench.weights.matrices import judge_matrix
 from workbench.weights.names import why_no_weight
 from workbench.weights.records import Judgement, Measure
@@ -51,11 +54,15 @@ def judge(measure: Measure, rows: Rows, context: Context | None = None) -> Judge
     why = why_no_weight(measure.name, measure.dtype, measure.layout, is_matrix)
     if why:
         return Judgement("undecided", f"not a weight: {why}", stage=0)
-    found = check(measure)
+    if is_matrix and is_mask(measure, rows):
+        text = "not a weight: a mask, two values in a triangle"
+        return Judgement("undecided", text, stage=0, statistics=((MASK, 1.0),))
+    found = check(measure) or judge_fixed(measure, rows)
     if found:
         return found
     if not is_matrix:
         return judge_vector(measure, context.fan_in)
     if context.is_stack:
         return judge_stack(measure, rows, context)
-    return judge_parts(judge_matrix(measure, rows, context), measure, rows, context)
+    whole = judge_parts(judge_matrix(measure, rows, context), measure, rows, context)
+    return judge_blocks(whole, measure, rows, context)

@@ -21,14 +21,16 @@ _SLIGHT = 1e-3
 _ROUNDED = 5e-3
 
 Same = Sequence[tuple[str, str]]
+Moved = Sequence[tuple[str, str, str]]
 
 
 def conclude(
-    changes: Changes, same: Same, is_own: bool = False
+    changes: Changes, same: Same, is_own: bool = False, moved: Moved = ()
 ) -> tuple[Verdict, tuple[Finding, ...]]:
     """Return the verdict on a comparison, and its findings.
 
-    `is_own`: one side is what a server holds of the other.
+    `is_own`: one side is what a server holds of the other. `moved`: names of both sides of which the second
+    holds the values of the first in another place, and how.
     """
     by_state: dict[str, list[Change]] = {}
     for row in changes:
@@ -43,16 +45,17 @@ def conclude(
         ),
         *_alone(by_state.get("left", []), by_state.get("right", [])),
         *_same(same),
+        *_rearranged(moved),
     ]
     findings.sort(key=lambda finding: GRAVITY[finding.severity])
     differ = _otherwise(by_state.get("changed", [])) if is_own else []
-    coverage = compared(changes, frozenset(row.name for row in differ))
+    coverage = compared(changes, frozenset(row.name for row in differ), moved)
     state = {True: "compared", False: "wrong", None: "cannot_tell"}[coverage.ok]
     sure: Confidence = "unknown" if coverage.ok is None else "certain"
-    return Verdict(state, _summary(by_state, same), sure, coverage), tuple(findings)
+    return Verdict(state, _summary(by_state, same, moved), sure, coverage), tuple(findings)
 
 
-def _summary(by_state: dict[str, list[Change]], same: Same) -> str:
+def _summary(by_state: dict[str, list[Change]], same: Same, moved: Moved) -> str:
     changed, identical = by_state.get("changed", []), by_state.get("identical", [])
     both = len(changed) + len(identical) + len(by_state.get("invalid", []))
     parts = []
@@ -76,6 +79,8 @@ def _summary(by_state: dict[str, list[Change]], same: Same) -> str:
         parts.append(f"{alone:,} are on one side only")
     if same:
         parts.append(f"{plural(len(same), 'pair')} of them are equal under two names")
+    if moved:
+        parts.append(f"{len(moved):,} of them hold the same values in another order or place")
     text = "; ".join(parts)
     return f"{text[:1].upper()}{text[1:]}."
 
@@ -243,6 +248,30 @@ def _alone(left: Sequence[Change], right: Sequence[Change]) -> list[Finding]:
                 )
             )
     return found
+
+
+def _rearranged(moved: Moved) -> list[Finding]:
+    if not moved:
+        return []
+    told = [
+        f"{shorten(a, 90)}: {how}" if a == b else f"{shorten(a, 90)} and {shorten(b, 90)}: {how}"
+        for a, b, how in moved
+    ]
+    return [
+        Finding(
+            "weights.rearranged",
+            "warning",
+            f"{plural(len(moved), 'tensor')} hold the same values in another order or place",
+            detail="Training does not do this: a conversion, a merge or a permutation did. The change above "
+            "is not one of the values.",
+            evidence_for=(
+                *told[:_LINES],
+                *[f"and {len(told) - _LINES:,} more"] * (len(told) > _LINES),
+            ),
+            confidence="certain",
+            next_step="Check that both sides use one layout, and that what reads the second expects it.",
+        )
+    ]
 
 
 def _same(same: Same) -> list[Finding]:

@@ -54,7 +54,12 @@ class Recorder:
 
     def collect(self, server: Server, name: str, what: str, apart: float | None = None) -> None:
         """Run the collector on a server and write down what is true of it."""
-        command = [sys.executable, "-m", "workbench.hang.collector", str(server.process.pid)]
+        command = [
+            sys.executable,
+            "-m",
+            "workbench.hang.collect.collector",
+            str(server.process.pid),
+        ]
         command += ["--out", str(self.arguments.out / f"{name}.zip"), "--native"]
         command += ["--interval", str(self.arguments.apart if apart is None else apart)]
         command += ["--py-spy", self.arguments.pyspy]

@@ -25,8 +25,9 @@ REPAIRED_FOR = "sglang==0.5.11"
 def flattened(source: Path) -> Config:
     """Return the draft's config in the flat form that SGLang reads."""
     from workbench.checkpoint.open import open_checkpoint
+    from workbench.facts.flat_config import flattened as flat_config
 
-    return dict(open_checkpoint(source).config.flattened())
+    return dict(flat_config(open_checkpoint(source).config, REPAIRED_FOR.partition("==")[2]))
 
 
 def as_it_is(tensors: Tensors, config: Config, auxiliary: list[int]) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tests.hang.cases import CASES
 from tests.hang.cases.case import Case
-from workbench.hang.diagnosis import HangDiagnosis
 from workbench.hang.judge.diagnose import diagnose
+from workbench.hang.judge.diagnosis import HangDiagnosis
 from workbench.hang.judge.experiments import STEPS
 from workbench.hang.judge.rules import RULES
 

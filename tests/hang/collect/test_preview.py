@@ -68,7 +68,7 @@ def test_preview_is_an_option_of_both_programs(form: str, server: int, tmp_path:
 def test_a_case_is_its_owners_alone(mask: int, server: int, tmp_path: Path) -> None:  # noqa: F811
     import os
 
-    from workbench.evidence.folder import writing_case
+    from tests.case_files import writing_case
 
     before = os.umask(mask)
     try:

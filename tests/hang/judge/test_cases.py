@@ -13,8 +13,8 @@ from tests.conftest import ROOT
 from tests.hang.cases import CASES, Case
 from tests.hang.cases.__main__ import document
 from workbench.facts import flags
-from workbench.hang.diagnosis import HangDiagnosis
 from workbench.hang.judge.diagnose import diagnose
+from workbench.hang.judge.diagnosis import HangDiagnosis
 
 IDS = [case.name for case in CASES]
 # Healthy by their state, and not cleared: what the evidence lacks.

@@ -15,9 +15,10 @@ from tests.hang.cases import CASES
 from tests.hang.cases.build import BARRIER, CAPTURE, IDLE_0, IDLE_N, R, scene, started
 from tests.hang.cases.healthy import BATCHING, SAMPLING
 from workbench.core.verdict import Item
-from workbench.hang.diagnosis import HangDiagnosis
 from workbench.hang.judge.coverage import CHECKS, Question, covered, items
 from workbench.hang.judge.diagnose import diagnose, question
+from workbench.hang.judge.diagnosis import HangDiagnosis
+from workbench.hang.judge.rank_group import RankGroup
 from workbench.hang.records import Log, Process, Role, Scene
 
 IDLE = (R(IDLE_0, cpu=0.8), R(IDLE_N, cpu=0.6))
@@ -313,3 +314,17 @@ def test_a_log_alone_leaves_every_rank_open() -> None:
     got = diagnose(Scene("x", logs=(log,), arguments={"tp-size": "2"}, expected_ranks=2))
     assert got.ok is None
     assert lacking(got)["ranks 0-1 and their progress"] == "not in the evidence"
+
+
+def test_one_replica_that_is_gone_does_not_hide_the_size_of_the_others() -> None:
+    whole = asked(healthy(arguments={}))
+    gone = dataclasses.replace(whole.worst, group=RankGroup((), 0, False))
+    both = dataclasses.replace(whole, judgements=(*whole.judgements, gone))
+    none = dataclasses.replace(whole, judgements=(gone,))
+
+    def size(question: Question) -> tuple[str, str]:
+        (found,) = (item for item in covered(question).items if item.kind == "launch size")
+        return found.state, found.how
+
+    assert size(both) == size(whole) == ("open", "the launch is not known; the titles have 2")
+    assert size(none) == ("open", "the launch is not known")

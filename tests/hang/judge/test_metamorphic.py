@@ -13,8 +13,8 @@ import pytest
 
 from tests.hang.cases import CASES, Case
 from tests.hang.cases.build import TQDM, WATCHDOG, thread
-from workbench.hang.diagnosis import HangDiagnosis
 from workbench.hang.judge.diagnose import diagnose
+from workbench.hang.judge.diagnosis import HangDiagnosis
 from workbench.hang.records import Dump, Process, Rank, Scene, Snapshot, Thread
 
 IDS = [case.name for case in CASES]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.hang.cases.build import BARRIER, CAPTURE, IDLE_0, IDLE_N, START, R, scene, started
-from workbench.hang.diagnosis import HangDiagnosis
 from workbench.hang.judge.diagnose import diagnose
+from workbench.hang.judge.diagnosis import HangDiagnosis
 from workbench.hang.records import Clocks, Process, Sample, Scene
 
 

@@ -12,7 +12,7 @@ import pytest
 import workbench
 from tests.forms import check_forms
 from workbench.hang.ledger.ledger import LaunchLedger, Ledger
-from workbench.hang.ledger.verdict import CHECKS, covered
+from workbench.hang.ledger.verdict import CHECKS, covered, items
 
 FOLDER = Path(__file__).parents[2] / "golden" / "saved-0.1"
 
@@ -28,6 +28,15 @@ def test_without_any_one_check_there_is_no_all_clear(check: Any) -> None:
     understood = saved("supported")
     assert covered(understood).ok is True
     assert covered(understood, [other for other in CHECKS if other is not check]).ok is None
+
+
+def test_earlier_launches_are_listed_and_decide_nothing() -> None:
+    understood = saved("supported")
+    listed = list(items(understood))
+    assert [i.kind for i in listed if i.essential] == ["last launch", "cause"]
+    assert [i.kind for i in listed if not i.essential] == ["launch"] * (
+        len(understood.launches) - 1
+    )
 
 
 def with_last(outcome: str) -> LaunchLedger:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import workbench
 from tests.hang.live.conftest import Job
-from workbench.hang.diagnosis import HangDiagnosis
+from workbench.hang.judge.diagnosis import HangDiagnosis
 
 
 def test_a_server_is_listed_attached_to_and_stopped_early(job: Job) -> None:

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from packaging.specifiers import SpecifierSet
 
-from workbench.facts.startup import phase_order
 from workbench.facts.startup_markers import read_marker
 from workbench.hang.read import log as module
-from workbench.hang.read.arguments import read_arguments
 from workbench.hang.read.log import LONGEST_LINE, MOST_LINES, ReadLog, is_log, read_log
+from workbench.launch.logs import fields_of
 
 INCIDENT = Path(__file__).resolve().parents[3] / "data" / "incident" / "hang"
 ARGS = "server_args=ServerArgs(model_path='m', tp_size=2, nnodes=1, node_rank=0, random_seed=5)"
@@ -46,8 +46,9 @@ def test_a_recorded_hang() -> None:
     assert Counter(line.rank for line in found.log.lines).keys() == {"", "TP0", "TP1"}
     last = {line.rank: line.text for line in found.log.lines if line.rank}
     assert all(text.startswith("Capture target verify CUDA graph begin.") for text in last.values())
-    # The texts alone tell which order this release starts in.
-    assert phase_order("", ",".join(found.texts)) == phase_order("0.5.14")
+    # The texts leave few releases, and this is one of them.
+    assert all(SpecifierSet(text).contains("0.5.14") for text in found.texts)
+    assert not all(SpecifierSet(text).contains("0.5.13") for text in found.texts)
 
 
 def test_a_bar_without_line_breaks() -> None:
@@ -165,7 +166,7 @@ def test_a_prompt_cannot_begin_a_launch() -> None:
     ],
 )
 def test_arguments(text: str, wanted: dict[str, str]) -> None:
-    assert read_arguments(text) == wanted
+    assert fields_of(text)[0] == wanted
 
 
 def test_keys_in_arguments_reach_nothing() -> None:

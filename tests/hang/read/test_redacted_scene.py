@@ -16,8 +16,8 @@ from workbench.evidence.casefile import CaseWriter, SecretError
 from workbench.evidence.redact import Redactor
 from workbench.hang.collect.collector import logs
 from workbench.hang.collect.collector.refusals import Place, translate
-from workbench.hang.diagnosis import HangDiagnosis
 from workbench.hang.judge.diagnose import diagnose
+from workbench.hang.judge.diagnosis import HangDiagnosis
 from workbench.hang.read.redacted_scene import redacted
 from workbench.hang.read.scene import read_scene
 

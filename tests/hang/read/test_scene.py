@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.case_files import writing_case
 from workbench.errors import WorkbenchError
-from workbench.evidence.folder import writing_case
 from workbench.hang.open_evidence import open_evidence
 from workbench.hang.read.scene import read_scene
 from workbench.hang.records import Rank, Scene, Snapshot

@@ -52,7 +52,7 @@ def test_the_worker_is_chosen_by_the_schedule() -> None:
     [
         ([], {}, None),
         (["--disable-overlap-schedule"], {}, False),
-        (["--disable_overlap_schedule"], {"SGLANG_ENABLE_SPEC_V2": "1"}, False),
+        (["--disable-overlap-schedule"], {"SGLANG_ENABLE_SPEC_V2": "1"}, False),
         ([], {"SGLANG_ENABLE_SPEC_V2": "True"}, True),
         ([], {"SGLANG_ENABLE_SPEC_V2": "0"}, False),
         ([], ["SGLANG_ENABLE_SPEC_V2"], None),
@@ -61,7 +61,7 @@ def test_the_worker_is_chosen_by_the_schedule() -> None:
 def test_a_launch_says_whether_the_schedule_overlaps(
     arguments: list[str], environment: object, overlap: bool | None, tmp_path: Path
 ) -> None:
-    data = {"command": ["sglang", *arguments], "environment": environment}
+    data = {"command": ["sglang", "serve", *arguments], "environment": environment}
     (tmp_path / "launch.json").write_text(json.dumps(data))
     assert read_launch(tmp_path).overlap is overlap
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ import pytest
 from tests.conftest import ROOT
 from workbench.errors import WorkbenchError
 from workbench.speculation.evidence.observed import read_hidden, read_launch, read_run, read_tensors
+from workbench.speculation.judge.counts import Counts
+from workbench.speculation.judge.coverage import LAUNCH, ReplayEvidence, items
 
 RUNS = ROOT / "data" / "incident" / "runs"
 
@@ -86,3 +89,31 @@ def test_odd_chunks_and_flags_do_no_harm(tmp_path: Path) -> None:
     assert run.requests[0].emitted == (2, 1)
     assert run.launch.steps == 3
     assert "1 requests have no round" in run.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "algorithm", "open_"),
+    [
+        (lambda word: word, "EAGLE", False),
+        (
+            lambda word: word.replace("--speculative-algorithm", "--speculative-algo"),
+            "EAGLE",
+            False,
+        ),
+        (lambda word: word.replace("--speculative-algorithm", "--speculative-algoritm"), "", True),
+        (lambda word: "$ALG" if word == "EAGLE" else word, "", True),
+        (lambda word: "train.py" if word == "sglang.launch_server" else word, "", True),
+    ],
+)
+def test_a_launch_as_eagle_is_not_taken_for_eagle3(
+    change: Callable[[str], str], algorithm: str, open_: bool, tmp_path: Path
+) -> None:
+    data = json.loads((RUNS / "sglang-0.5.14" / "eagle" / "launch.json").read_text())
+    data["command"] = [change(word) for word in data["command"]]
+    (tmp_path / "launch.json").write_text(json.dumps(data))
+    launch = read_launch(tmp_path)
+    assert (launch.engine, launch.algorithm) == ("sglang==0.5.14", algorithm)
+    assert bool(launch.unread) is open_
+    counts = Counts(None, None, None, None, 0)
+    item = [i for i in items(ReplayEvidence(counts, launch=launch)) if i.name == LAUNCH]
+    assert [(i.state, i.essential) for i in item] == ([("open", True)] if open_ else [])

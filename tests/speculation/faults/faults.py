@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from workbench.checkpoint.open import open_checkpoint
+from workbench.facts.flat_config import flattened
 
 INCIDENT = Path(__file__).resolve().parents[3] / "data" / "incident"
 Tensors = dict[str, torch.Tensor]
@@ -50,7 +51,7 @@ def write(changes: tuple[Change, ...], folder: Path) -> Path:
     """Write the healthy draft with changes, in the flat form that engines read."""
     source = INCIDENT / "drafts" / "speculators"
     tensors = load_file(source / "model.safetensors")
-    config = dict(open_checkpoint(source).config.flattened())
+    config = dict(flattened(open_checkpoint(source).config))
     config["eagle_aux_hidden_state_layer_ids"] = [2, 6, 9]
     for change in changes:
         change(tensors, config)

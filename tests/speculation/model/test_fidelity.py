@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,14 +11,14 @@ import torch
 from tests.conftest import ROOT
 from workbench import fix_checkpoint, open_checkpoint
 from workbench.errors import WorkbenchError
-from workbench.speculation.evidence.observed import read_hidden, read_run, read_tensors
+from workbench.speculation.evidence.observed import Hidden, read_hidden, read_run, read_tensors
 from workbench.speculation.judge.compare import (
     compare_draft,
     compare_hidden,
     hook_calls,
     parts_at,
-    recorded_trace,
 )
+from workbench.speculation.model.features import TargetTrace, begins_of, pad
 from workbench.speculation.model.huggingface import HuggingFaceTarget
 from workbench.speculation.model.layers import Numerics
 from workbench.speculation.model.target import LlamaTarget
@@ -26,6 +27,26 @@ from workbench.speculation.rounds.setup import as_launched
 
 DATA = ROOT / "data" / "incident"
 PROMPTS = 6
+
+
+def recorded_trace(
+    recorded: Sequence[Hidden], starts: Sequence[Sequence[int]] | None = None
+) -> TargetTrace:
+    """Return a trace of recorded features, for a draft to be replayed without its target.
+
+    All that is known are the rows; they are filed under layer 0, so the draft is driven with ``aux=(0,)``.
+    The target's choices are unknown but for the text itself.
+    """
+    # Without a row for a token no slot can be drafted from it: the text ends one token behind the rows.
+    texts = [hidden.tokens[: len(hidden.rows) + 1] for hidden in recorded]
+    tokens, lengths = pad(texts, "cpu")
+    features = torch.zeros(*tokens.shape, recorded[0].rows.shape[-1])
+    for row, hidden in enumerate(recorded):
+        count = min(len(hidden.rows), tokens.shape[1])
+        features[row, :count] = hidden.rows[:count]
+    prompts = torch.tensor([hidden.prompt for hidden in recorded])
+    begins = begins_of(tokens, starts)
+    return TargetTrace(tokens, lengths, prompts, {0: features}, None, None, begins)
 
 
 @pytest.fixture(scope="module")

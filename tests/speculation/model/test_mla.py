@@ -29,7 +29,7 @@ from workbench.speculation.model.layers import Numerics
 from workbench.speculation.model.loading import load_draft
 from workbench.speculation.model.rope import attention_scale, rope_of
 from workbench.speculation.rounds.run import generate, replay_rounds
-from workbench.speculation.rounds.setup import as_launched, as_trained
+from workbench.speculation.rounds.setup import as_launched
 
 pytest.importorskip("transformers")
 
@@ -211,7 +211,7 @@ def test_by_the_trainers_flags(
 ) -> None:
     model = Reference(target.embedding, **FLAGS[name])
     checkpoint = open_checkpoint(write(tmp_path / "d", model, names))
-    draft, driving = as_trained(checkpoint, target, steps=4)
+    draft, driving = as_launched(DraftLaunch("", steps=4), checkpoint, target)
     assert driving.aux == (2, 3, 4)
     assert not draft.filled
     trace, free = generate(target, draft, driving, PROMPTS, 20)
@@ -273,7 +273,7 @@ def test_the_comparison_sees_a_wrong_detail(
 ) -> None:
     model = Reference(target.embedding)
     checkpoint = open_checkpoint(write(tmp_path / "d", model, "speculators"))
-    draft, driving = as_trained(checkpoint, target, steps=4)
+    draft, driving = as_launched(DraftLaunch("", steps=4), checkpoint, target)
     trace, _ = generate(target, draft, driving, PROMPTS, 12)
     if field == "rope":
         value = dataclasses.replace(draft.settings.rope, interleaved=False)
@@ -288,7 +288,7 @@ def test_sglang_turns_and_scales_alike(tmp_path: Path) -> None:
     """DeepSeek's YaRN by the engine's own rotary class and its own factor of the scores."""
     python = environments.ensure("sglang-0.5.23")
     script = Path(sglang_rotary.__file__)
-    stubs = ROOT / "workbench" / "engines" / "tracer"
+    stubs = ROOT / "workbench" / "loaders" / "tracer"
     file = tmp_path / "rotary.st"
     subprocess.run([python, script, stubs, file], check=True, capture_output=True)
     said = load_file(file)

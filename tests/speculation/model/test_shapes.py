@@ -23,7 +23,7 @@ from workbench.speculation.model.eagle3 import Draft, Settings
 from workbench.speculation.model.layers import Numerics
 from workbench.speculation.model.loading import load_draft
 from workbench.speculation.model.rope import rope_of
-from workbench.speculation.rounds.setup import as_launched, as_trained
+from workbench.speculation.rounds.setup import as_launched
 
 NEW = "sglang==0.5.14"
 LAYER = "layers.0."
@@ -358,9 +358,9 @@ def test_as_many_layers_are_read_as_fc_joins(ids: list[int], tmp_path: Path) -> 
     with pytest.raises(
         WorkbenchError, match=rf"joins 3 layers of the target, and {len(ids)} are read"
     ):
-        as_trained(checkpoint, target)
+        as_launched(DraftLaunch(""), checkpoint, target)
     right = written(tmp_path / "r", eagle_aux_hidden_state_layer_ids=[1, 2, 3])
-    assert as_trained(open_checkpoint(right), target)[1].aux == (1, 2, 3)
+    assert as_launched(DraftLaunch(""), open_checkpoint(right), target)[1].aux == (1, 2, 3)
 
 
 def test_one_layer_goes_through_fc_but_in_sglang(tmp_path: Path) -> None:
@@ -377,7 +377,7 @@ def test_one_layer_goes_through_fc_but_in_sglang(tmp_path: Path) -> None:
             eagle_config={"eagle_aux_hidden_state_layer_ids": one},
         )
     )  # fmt: skip
-    draft, driving = as_trained(checkpoint, target)
+    draft, driving = as_launched(DraftLaunch(""), checkpoint, target)
     assert (draft.settings.aux, driving.aux) == (1, (2,))
     features = torch.ones(2, H)
     assert torch.equal(draft.features(features), features @ draft.tensors["fc.weight"].T)

@@ -14,13 +14,13 @@ from tests.speculation.model.test_draft import target_of, write_draft
 from workbench.checkpoint.open import open_checkpoint
 from workbench.errors import WorkbenchError
 from workbench.speculation.evidence.driving import Driving
-from workbench.speculation.evidence.observed import read_run
+from workbench.speculation.evidence.observed import DraftLaunch, read_run
 from workbench.speculation.model.layers import Numerics
 from workbench.speculation.model.loading import load_draft
 from workbench.speculation.model.target import LlamaTarget
 from workbench.speculation.rounds.run import replay_rounds, run_freely
 from workbench.speculation.rounds.sampled import Sampled, Sampling, sample_freely
-from workbench.speculation.rounds.setup import as_trained
+from workbench.speculation.rounds.setup import as_launched
 
 INCIDENT = ROOT / "data" / "incident"
 CHAIN = Driving(steps=3, topk=1, draft_tokens=4, aux=(1, 2, 4))
@@ -102,8 +102,8 @@ def test_the_shipped_pair_accepts_what_the_probabilities_say(
 ) -> None:
     target, prompts = shipped
     checkpoint = open_checkpoint(INCIDENT / "drafts" / "speculators")
-    draft, driving = as_trained(
-        checkpoint, target, steps=4, topk=topk, draft_tokens=5 if topk == 1 else 16
+    draft, driving = as_launched(
+        DraftLaunch("", steps=4, topk=topk, draft_tokens=5 if topk == 1 else 16), checkpoint, target
     )
     sampling = Sampling(1.0, rule=rule, seed=1)  # type: ignore[arg-type]
     found = sample_freely(target, draft, driving, prompts, 12, sampling)

@@ -12,14 +12,14 @@ from tests.conftest import ROOT
 from tests.speculation.model.test_draft import target_of, write_draft
 from workbench.checkpoint.open import open_checkpoint
 from workbench.speculation.evidence.driving import Driving
-from workbench.speculation.evidence.observed import read_run
+from workbench.speculation.evidence.observed import DraftLaunch, read_run
 from workbench.speculation.model.eagle3 import Draft
 from workbench.speculation.model.features import TargetTrace
 from workbench.speculation.model.layers import AttentionContext, Numerics, attend
 from workbench.speculation.model.loading import load_draft
 from workbench.speculation.model.target import LlamaTarget
 from workbench.speculation.rounds.run import replay_rounds, run_freely
-from workbench.speculation.rounds.setup import as_trained
+from workbench.speculation.rounds.setup import as_launched
 
 INCIDENT = ROOT / "data" / "incident"
 AUX = (1, 2, 4)
@@ -101,8 +101,8 @@ def test_drafted_keys_stay(layers: int, topk: int, accepted: int, tmp_path: Path
 def test_it_worsens_with_the_round() -> None:
     target = LlamaTarget.read(open_checkpoint(INCIDENT / "target"), Numerics("bfloat16"))
     run = read_run(INCIDENT / "runs" / "sglang-0.5.14" / "speculators").some(24)
-    draft, driving = as_trained(
-        open_checkpoint(INCIDENT / "drafts" / "speculators"), target, steps=4
+    draft, driving = as_launched(
+        DraftLaunch("", steps=4), open_checkpoint(INCIDENT / "drafts" / "speculators"), target
     )
     assert driving.aux
     trace = target.trace(run.texts, run.prompts, keep=driving.aux)

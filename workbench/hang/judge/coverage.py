@@ -14,8 +14,8 @@ from msgspec import structs
 
 from workbench.core.verdict import Coverage, Item, Settled, State, cover
 from workbench.errors import shorten
-from workbench.hang.diagnosis import open_question
 from workbench.hang.judge import evidence, group_facts, halts, wording
+from workbench.hang.judge.diagnosis import open_question
 from workbench.hang.judge.phases import MarkedLine
 from workbench.hang.judge.rank_group import GroupRank, RankGroup
 from workbench.hang.judge.rules import Judgement, asked_to_end

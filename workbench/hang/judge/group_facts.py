@@ -11,15 +11,10 @@ from workbench.facts import flags
 from workbench.hang.judge import halts
 from workbench.hang.judge.rank_group import Helper
 from workbench.hang.records import Process, Role, Scene, Snapshot
+from workbench.hang.sizes import whole
 
 # The largest launch that is believed.
 MOST_RANKS = 65536
-
-
-def whole(arguments: Mapping[str, str], name: str) -> int:
-    """Return a size of a launch, 1 where the arguments do not have it."""
-    value = arguments.get(name, "")
-    return int(value) if value.isdigit() and 0 < int(value) < 10**6 else 1
 
 
 def bounded(scene: Scene) -> Scene:

@@ -18,7 +18,8 @@ from workbench.hang.judge.rank_group import BUSY_GPU, EMPTY_GPU_MIB, GroupRank, 
 from workbench.hang.records import Phase, State, WaitClass
 
 GRAPHS: frozenset[str] = frozenset({"graph_prefill", "graph_decode", "graph_draft"})
-_COLLECTIVE: frozenset[WaitClass] = frozenset({"HOST_COLL", "STORE", "NCCL_INIT"}) | waits.ON_DEVICE
+_HOST: frozenset[WaitClass] = frozenset({"HOST_COLL", "STORE", "NCCL_INIT"})
+_COLLECTIVE = _HOST | waits.ON_DEVICE
 _JOINING: tuple[WaitClass, ...] = ("NCCL_INIT", "STORE", "HOST_COLL")
 # Exit codes of a server that was asked to end: it ends its ranks by SIGTERM or SIGQUIT.
 ASKED_EXITS = frozenset({0, -15, -3, 143, 131})
@@ -294,13 +295,6 @@ def _idle(group: RankGroup, phase: Phase) -> bool:
     return sleeping or all(rank.turns or (rank.cpu or 0.0) >= _TURNS for rank in group.alive)
 
 
-def _gpu(group: RankGroup, low: float, high: float) -> bool:
-    """Whether every GPU of the group has a utilisation in a range."""
-    used = [rank.gpu.utilisation for rank in group.alive if rank.gpu is not None]
-    used = used or [gpu.utilisation for gpu in group.gpus]
-    return bool(used) and all(value is not None and low <= value <= high for value in used)
-
-
 def _one_gpu_busy(group: RankGroup) -> bool:
     """Whether the one rank that waits for its GPU has the only busy one: else all are in one kernel."""
     odd = group.of("CUDA_SYNC")
@@ -554,7 +548,7 @@ def _injected(group: RankGroup) -> str:
 
 def _differing(group: RankGroup) -> bool:
     """Whether ranks that wait together registered different numbers of graph buffers."""
-    return len(group.story.addresses) > 1 and len(set(group.story.addresses.values())) > 1
+    return len(set(group.story.addresses.values())) > 1
 
 
 def asked_to_end(group: RankGroup) -> bool:

@@ -55,8 +55,3 @@ def given_up(group: RankGroup) -> tuple[MarkedLine, ...]:
     if any(one.line.number > last for one in group.story.batches):
         return ()
     return lines
-
-
-def killed(group: RankGroup) -> bool:
-    """Whether one of the watchdogs that gave up ends its server."""
-    return any(one.event.facts.get("soft", "False") != "True" for one in given_up(group))

@@ -13,7 +13,7 @@ from workbench.core.wording import middle
 from workbench.hang.diagnosis_records import RankRow, Span, TreeNode
 
 if TYPE_CHECKING:
-    from workbench.hang.diagnosis import HangDiagnosis
+    from workbench.hang.judge.diagnosis import HangDiagnosis
     from workbench.hang.records import Frame
 
 STANDINGS = (
@@ -35,8 +35,8 @@ _NUMBERED = re.compile(r"([A-Z]+)(\d+)")
 
 
 def sentence(text: str) -> str:
-    """Return a text with a capital at its start."""
-    return text[:1].upper() + text[1:]
+    """Return a text with a capital at its start; a name such as vLLM stays as it is."""
+    return text if text[1:2].isupper() else text[:1].upper() + text[1:]
 
 
 def how_often(times: Sequence[float]) -> str:

@@ -11,6 +11,8 @@ from typing import Literal
 from workbench.errors import shorten
 from workbench.evidence.launches import Launch
 from workbench.facts import flags
+from workbench.launch.read import read_launch
+from workbench.launch.records import Launch as ReadLaunch
 
 Kind = Literal["flag", "environment", "version", "gpu", "launcher", "image", "config"]
 # What a log alone does not tell.
@@ -23,6 +25,7 @@ _INCIDENTAL = frozenset(
 _GRAPH = re.compile(
     r"cuda-graph-(?:max-bs|bs)-(decode|prefill)|(disable-cuda-graph-padding|debug-cuda-graph)"
 )
+_BEFORE = ("exec", "nohup", "env", "sudo")
 _EMPTY = ("[]", "{}")
 _LOGGED_BACKEND = re.compile(r"(decode|prefill)=PhaseConfig\(backend='(\w+)'")
 
@@ -105,6 +108,10 @@ def aspects(launch: Launch, by_log: bool = False) -> dict[Aspect, str]:
     found: dict[Aspect, str] = {("flag", n): v for n, v in _flags(launch, by_log).items()}
     found |= {("environment", n): v for n, v in launch.environment.items()}
     found |= {("version", n): v for n, v in launch.versions.items()}
+    read = _read(launch.command, launch.version)
+    before = [w for w in read.before if w not in _BEFORE] if read is not None else []
+    if before:
+        found["environment", "what starts the server"] = " ".join(before)
     if launch.version:
         found["version", launch.engine] = launch.version
     if launch.gpus:
@@ -117,6 +124,27 @@ def aspects(launch: Launch, by_log: bool = False) -> dict[Aspect, str]:
     if not launch.config and any(word.partition("=")[0] == "--config" for word in launch.command):
         found["config", "content of the --config file"] = "not read"
     return found
+
+
+@functools.lru_cache(maxsize=1024)
+def _read(command: tuple[str, ...], version: str) -> ReadLaunch | None:
+    """Return a command as a launch of SGLang; None where it is none."""
+    if not any(command):
+        return None
+    found = read_launch(command, engine="sglang", version=version)
+    return found if found.engine == "sglang" else None
+
+
+def typed_arguments(command: tuple[str, ...], version: str) -> dict[str, str | bool | None]:
+    """Return the arguments of a command by name, as `flags.normalise` takes them."""
+    found = _read(command, version)
+    if found is None:  # another program: its options as they are written
+        return flags.arguments_of(command, version)
+    return {
+        one.key: ", ".join(one.unknown) or None if one.value is None else one.value
+        for one in found.arguments
+        if one.value is not None or one.unknown
+    }
 
 
 def _flags(launch: Launch, by_log: bool) -> Mapping[str, str]:
@@ -154,7 +182,7 @@ def _arguments(
 
     The path of a file that was read is only a name.
     """
-    typed = flags.arguments_of(command, version)
+    typed = typed_arguments(command, version)
     if written:
         typed.pop("config", None)
     names = {flags.canonical(name, version) for name in typed}
@@ -223,8 +251,7 @@ def _one_switch(changed: list[Change], first: Launch, second: Launch) -> list[Ch
     """Return the changes with what one switch does to both kinds of graphs as that one switch."""
     both = {f"cuda-graph-backend-{phase}" for phase in ("decode", "prefill")}
     given = [
-        "disable-cuda-graph" in flags.arguments_of(one.command, one.version)
-        for one in (first, second)
+        "disable-cuda-graph" in typed_arguments(one.command, one.version) for one in (first, second)
     ]
     if given[0] == given[1] or not both <= {change.name for change in changed}:
         return changed

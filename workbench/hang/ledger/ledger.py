@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -18,7 +19,10 @@ from workbench.evidence import launches as store
 from workbench.evidence.launches import Launch
 from workbench.hang.ledger.differences import Differences, differences
 from workbench.hang.ledger.saved import SavedLedger, Step
+from workbench.launch.read import read_launch
 
+# They only start what follows.
+_STARTERS = ("exec", "nohup", "env")
 # What a diagnosis calls a state, as the outcome of a launch.
 _OF_STATE = {
     "idle": "served",
@@ -203,7 +207,7 @@ class Ledger:
             ``log``, ``ready_after``, …
         """
         if not isinstance(launch, Launch):
-            launch = store.from_command(launch)
+            launch = _of_command(launch)
         plan = experiment or Experiment(launch.change, launch.if_right, launch.if_wrong)
         outcome = str(known.pop("outcome", launch.outcome))
         launch = dataclasses.replace(
@@ -257,4 +261,22 @@ def launch_of(text: str) -> Launch:
             return store.from_log(place)
     except (OSError, ValueError):
         pass  # no path: what was typed
-    return store.from_command(text)
+    return _of_command(text)
+
+
+def _of_command(command: str | Sequence[str]) -> Launch:
+    """Return what was typed as a launch; a program that is no known server is kept as it is."""
+    plain = store.from_command(command)
+    found = read_launch(command) if not isinstance(command, str) or " " in command.strip() else None
+    if found is None or not found.engine or not found.words:
+        return plain
+    words = tuple(itertools.dropwhile(lambda word: word in _STARTERS, found.words))
+    return dataclasses.replace(
+        plain,
+        command=words or plain.command,
+        # As typed: what is secret in it must be known to be left out of the rest.
+        environment=dict(found.environment) | dict(plain.environment),
+        log=found.log or plain.log,
+        engine=found.engine,
+        version=found.version,
+    )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from workbench.facts.flags import canonical
-from workbench.hang.judge.group_facts import whole
 from workbench.hang.read.host import Host, command_arguments
+from workbench.hang.sizes import whole
 
 _SIZES = ("tp-size", "pp-size", "dp-size")
 

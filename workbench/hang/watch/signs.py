@@ -9,7 +9,7 @@ import re
 import time
 
 from workbench.facts import startup_markers
-from workbench.hang.collect.collector import logs, port, proc, servers
+from workbench.hang.collect.collector import logs, ports, proc, servers
 from workbench.hang.watch.records import Answers, LogSign, Member, Reading
 
 _MOST = 4 << 20  # bytes of the log that are read at once
@@ -146,7 +146,7 @@ class Signs:
             if role in servers.DUMPED:
                 title = argv[0].partition("::")[2] if proc.is_title(argv) else role
                 self._names[key] = (role, f"{title.removeprefix('scheduler_')} (pid {pid})")
-        self._open = port.is_open(self.server.root, self.argv)
+        self._open = ports.is_open(self.server.root, self.argv)
         self._find_log(pids, processes)
         # A thousandth of one core: a host with many processes is listed less often.
         self._next_list = time.monotonic() + max(10.0, 1000 * (time.thread_time() - began))

@@ -12,6 +12,7 @@ from workbench.checkpoint.config import Config
 from workbench.core.finding import Finding
 from workbench.drafts import contracts
 from workbench.errors import WorkbenchError, shorten, shown
+from workbench.launch.read import read_launch
 from workbench.loaders import registry
 from workbench.loaders.outcome import KeyGroup, LoadOutcome
 from workbench.loaders.profile import NotCovered, Refused
@@ -102,7 +103,8 @@ def _of_engine(trial: Trial) -> Iterator[Hint]:
     for fact, groups in lost.items():
         whole = fact in _WHOLE and sum(map(len, groups)) >= _WHOLE[fact]
         yield Hint(fact, _dropped(fact, groups, outcome), whole)
-    launch = ["--speculative-algorithm", trial.launch.algorithm] if trial.launch.algorithm else None
+    algorithm = trial.launch.algorithm
+    launch = read_launch(["--speculative-algorithm", algorithm]) if algorithm else None
     found = contracts.check(trial.checkpoint, outcome, target=_sizes(trial), launch=launch)
     for finding in found:
         # The replay reads the flat form of a nested config, as whoever launched must have written it.

@@ -7,38 +7,15 @@ from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import Any, Literal
 
-from packaging.version import Version
-
 from workbench.errors import WorkbenchError, shown
+from workbench.facts.capture_rules import capture_of
+from workbench.facts.features import newest, since
+from workbench.facts.rows import known, nearest
 from workbench.loaders.registry import parse
 
 Extend = Literal["prefix", "block", "accepted"]
 MOST = 64
 """Levels and branches of a tree: several times what anyone serves."""
-
-# The first release that does it the new way, with the place in SGLang's sources that says so. Each was read
-# in the release before, too: these are all releases there are between them.
-IN_PLACE = Version("0.5.12")
-"""speculative/eagle_worker{,_v2}.py, ``draft_forward``: ``positions.add_(1)`` comes after a step."""
-OVERLAPPED = Version("0.5.11")
-"""environ.py: ``SGLANG_ENABLE_SPEC_V2`` is on unless set otherwise, so eagle_worker_v2.py drives chains."""
-PREFIX_ALONE = Version("0.5.13")
-"""layers/attention/triton_backend.py: ``_update_draft_extend_buffers`` leaves the new slots out of the
-prefix; the older worker, which counted them in, is gone, and the newer one drives trees as well."""
-DEEPSEEK_IDS = Version("0.5.13")
-"""models/deepseek_v2.py, glm4_moe_lite.py: ids are taken as given unless the first one is 1."""
-GPT_OSS_IDS = Version("0.5.17")
-"""models/gpt_oss.py: ids are taken as given where the largest is the number of layers."""
-
-_DEEPSEEK = (
-    "deepseek_v2",
-    "deepseek_v3",
-    "deepseek_v32",
-    "kimi_k2",
-    "kimi_k25",
-    "glm4_moe_lite",
-    "mistral_large_3",
-)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -53,14 +30,14 @@ class Driving:
         The target's layers whose *input* the draft reads, in order; None: the target's last features after
         its final norm (an EAGLE-3 draft launched as EAGLE).
     ahead
-        How many positions too far on later steps are drafted: 1 in SGLang before 0.5.12.
+        How many positions too far on later steps are drafted: 1 in older SGLang.
     frozen
         Later steps keep the root's position.
     extend
         What the root sees when the draft is extended after a verification. ``prefix``: all that was
         verified, once. ``block``: also the rejected slots of the last round, and its accepted ones twice
         (SGLang's newer worker, in CUDA graphs). ``accepted``: the accepted ones of the last round twice (its
-        older worker). Both with its Triton backend before 0.5.13.
+        older worker). Both with its older Triton backend.
     moved
         Whether a branch that is drafted on brings its own keys and values along. SGLang leaves them where
         they are: a branch that hangs on another one's node sees the keys of whoever had its place before.
@@ -98,6 +75,7 @@ def captured_layers(
     named: Sequence[int] | None,
     model_type: str,
     layers: int,
+    architectures: Sequence[str] = (),
 ) -> tuple[int, ...]:
     """Return the layers whose input an engine captures.
 
@@ -107,8 +85,8 @@ def captured_layers(
         ``"sglang==0.5.14"``; None: the trainer's own ids, which name inputs.
     named
         The ids of the config where this engine reads them; None: it falls back to the default.
-    model_type
-        The target's, which decides whether SGLang adds one.
+    model_type, architectures
+        The target's: its class decides whether SGLang adds one.
     layers
         Number of layers of the target.
     """
@@ -118,14 +96,16 @@ def captured_layers(
     chosen = parse(engine) if engine else None
     if chosen is None or chosen.name != "sglang":
         return ids
-    # Without a version the newest way counts.
-    version = _public(chosen.version) if chosen.version else None
-    kind = model_type.lower()
-    if kind == "gpt_oss" and (version is None or version >= GPT_OSS_IDS) and max(ids) == layers:
-        return ids
-    if kind in _DEEPSEEK and (version is None or version >= DEEPSEEK_IDS) and ids[0] != 1:
-        return ids
-    return tuple(k + 1 for k in ids)
+    # Without a version the newest way counts, and for one that was not read that of the release before it.
+    version = _read_release(chosen.version) if chosen.version else newest("sglang")
+    capture = capture_of(version, architectures, model_type)
+    found = capture.layers(ids, layers)
+    # A target that is not known: most classes add one.
+    return tuple(found) if found is not None else tuple(k + 1 for k in ids)
+
+
+def _read_release(version: str) -> str:
+    return known("sglang", version) or nearest("sglang", version)
 
 
 def check_shape(steps: Any, topk: Any, draft_tokens: Any) -> None:
@@ -191,20 +171,20 @@ def driving_of(
         return base
     if not chosen.version:
         return base.replaced(moved=False)
-    version = _public(chosen.version)
+    version = _read_release(chosen.version)
     extend: Extend = "prefix"
-    if backend == "triton" and version < PREFIX_ALONE:
-        newer = topk == 1 and (version >= OVERLAPPED if overlap is None else overlap)
+    # layers/attention/triton_backend.py, _update_draft_extend_buffers, leaves new slots out of the prefix.
+    # Where it is there, the older worker, which counted them in, is gone, and the newer one drives trees too.
+    alone = since("sglang", "overlapped worker alone", version)
+    if backend == "triton" and not alone:
+        by_default = since("sglang", "overlapped worker by default", version) is True
+        newer = topk == 1 and (by_default if overlap is None else overlap)
         if not newer:
             extend = "accepted"
         elif graphs:
             extend = "block"
-    ahead = 1 if version < IN_PLACE else 0
+    ahead = 0 if since("sglang", "draft positions after the step", version) else 1
     return base.replaced(ahead=ahead, extend=extend, moved=False)
-
-
-def _public(version: str) -> Version:
-    return Version(Version(version).public)
 
 
 def read_ids(config: Mapping[str, Any], *, trainer: bool) -> tuple[int, ...] | None:

@@ -11,12 +11,14 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import WorkbenchError, shown
+from workbench.launch.read import read_record
+from workbench.launch.records import Launch
 from workbench.speculation.evidence.driving import check_shape
 from workbench.speculation.evidence.files import content, json_lines, json_of, left_out
 from workbench.speculation.evidence.tally import HISTOGRAMS, MOST_DRAFTS, is_histogram
@@ -97,6 +99,8 @@ class DraftLaunch:
         Whether drafting and scheduling overlap; None: as the version has it by itself.
     notes
         What it does not say, or what is not understood of it.
+    unread
+        What of it was not understood and may decide what was served: nothing is cleared with it.
     """
 
     engine: str
@@ -111,6 +115,7 @@ class DraftLaunch:
     target: str = ""
     overlap: bool | None = None
     notes: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,21 +207,17 @@ def read_launch(folder: Path) -> DraftLaunch:
     file = folder / "launch.json"
     data = json_of(content(file), file) if file.is_file() else {}
     data = data if isinstance(data, Mapping) else {}
-    command, versions = data.get("command"), data.get("versions")
-    arguments = [str(part) for part in command] if isinstance(command, list) else []
-    version = versions.get("sglang") if isinstance(versions, Mapping) else None
-    return launch_of(
-        _flags(arguments),
-        str(file),
-        engine=f"sglang=={version}" if isinstance(version, str) and version else "",
-        environment=data.get("environment"),
-    )
+    versions = data.get("versions")
+    named = versions.get("sglang") if isinstance(versions, Mapping) else None
+    version = named if isinstance(named, str) else ""
+    said = bool(data.get("command") or data.get("resolved"))
+    found = read_record(data, str(file)) if said else Launch("", "launch record")
+    # A record names the release also where its command is not understood.
+    return launch_of(dataclasses.replace(found, version=found.version or version), str(file))
 
 
-def launch_of(
-    flags: Mapping[str, str], source: str, *, engine: str = "", environment: Any = None
-) -> DraftLaunch:
-    """Return the launch that command-line flags describe; its notes say what was not understood.
+def launch_of(found: Launch, source: str) -> DraftLaunch:
+    """Return what a launch says of the draft; its notes say what was not understood.
 
     Raises
     ------
@@ -226,7 +227,7 @@ def launch_of(
     notes = []
 
     def number(name: str, default: int) -> int:
-        text = flags.get(name)
+        text = found.value(name)
         if text is None:
             return default
         if text.isascii() and text.isdecimal():
@@ -244,40 +245,48 @@ def launch_of(
             why=f"{error.what}; {error.why or error.next_step}",
             next_step="Correct its --speculative-num-steps, -eagle-topk and -num-draft-tokens.",
         ) from None
-    if "speculative-num-steps" not in flags:
+    if found.argument("speculative-num-steps") is None:
         notes.append(f"the launch names no --speculative-num-steps: {steps} are taken")
-    algorithm = flags.get("speculative-algorithm", "").upper()
-    if not algorithm:
+    algorithm = (found.value("speculative-algorithm") or "").upper()
+    unread = tuple(map(str, found.doubts))
+    if not algorithm and unread:
+        notes.append("the launch was not understood, and EAGLE3 is taken: " + "; ".join(unread[:2]))
+    elif not algorithm:
         notes.append("the launch names no --speculative-algorithm: EAGLE3 is taken")
     if algorithm == "NEXTN":
         algorithm = "EAGLE"
         notes.append("launched as NEXTN, which SGLang runs as EAGLE")
-    dtype = flags.get("dtype", "").lower()
+    dtype = (found.value("dtype") or "").lower()
     if dtype not in DTYPES:
         notes.append(f"--dtype {shown(dtype)} is not known: computed in float32")
-    off = "disable-cuda-graph" in flags or flags.get("cuda-graph-backend-decode") == "disabled"
+    off = _on(found, "disable-cuda-graph") or found.value("cuda-graph-backend-decode") == "disabled"
     return DraftLaunch(
-        engine,
+        f"sglang=={found.version}" if found.version else "",
         algorithm,
         steps,
         topk,
         tokens,
         graphs=not off,
-        backend=flags.get("attention-backend", ""),
+        backend=found.value("attention-backend") or "",
         dtype=dtype,
-        draft=flags.get("speculative-draft-model-path", ""),
-        target=flags.get("model-path", ""),
-        overlap=_overlap(flags, environment),
+        draft=found.draft or "",
+        target=found.target or "",
+        overlap=_overlap(found),
         notes=tuple(notes),
+        unread=unread,
     )
 
 
-def _overlap(flags: Mapping[str, str], environment: Any) -> bool | None:
+def _on(found: Launch, switch: str) -> bool:
+    return found.value(switch) == "true"
+
+
+def _overlap(found: Launch) -> bool | None:
     """Return whether a launch says that the schedule overlaps with drafting."""
-    if "disable-overlap-schedule" in flags:
+    if _on(found, "disable-overlap-schedule"):
         return False
-    said = environment.get("SGLANG_ENABLE_SPEC_V2") if isinstance(environment, Mapping) else None
-    return None if said is None else str(said).lower() in ("1", "true", "yes", "y", "on")
+    said = found.environment.get("SGLANG_ENABLE_SPEC_V2")
+    return None if said is None else said.lower() in ("1", "true", "yes", "y", "on")
 
 
 def read_tensors(folder: str | os.PathLike[str], name: str) -> dict[str, Tensor]:
@@ -404,17 +413,3 @@ def _ids(value: Any, path: Path) -> tuple[int, ...]:
             next_step="Record with input_ids, and keep output_ids of the last chunk.",
         )
     return tuple(value)
-
-
-def _flags(arguments: Sequence[str]) -> dict[str, str]:
-    """Return command-line flags without their dashes; the last of a name counts."""
-    flags = {}
-    for number, part in enumerate(arguments):
-        if not part.startswith("--"):
-            continue
-        name, equals, value = part[2:].partition("=")
-        if not equals and number + 1 < len(arguments):
-            following = arguments[number + 1]
-            value = "" if following.startswith("--") else following
-        flags[name.replace("_", "-")] = value
-    return flags

@@ -22,9 +22,6 @@ from workbench.speculation.evidence.tally import (
 _LINE = re.compile(
     r"accept len: (\d{1,4}\.\d{1,4})(?:, accept rate: (\d{1,2}\.\d{1,4}))?", re.ASCII
 )
-_ARGUMENT = re.compile(
-    r"\b(speculative_[a-z_]{1,40})=('[^'\n]{0,200}'|\d{1,18}(?![\w.])|None)", re.ASCII
-)
 _DEEPEST = 12  # levels of a JSON object that are searched
 _MOST_STEPS = 1 << 22  # of one answer
 
@@ -109,15 +106,6 @@ def logged_of(text: str) -> tuple[Logged | None, list[str]]:
         statistics.pstdev(lengths),
     )
     return logged, notes
-
-
-def arguments_of_log(text: str) -> dict[str, str]:
-    """Return the speculative arguments that ``server_args=ServerArgs(…)`` of a log names."""
-    start = text.find("ServerArgs(")
-    if start < 0:
-        return {}
-    found = _ARGUMENT.findall(text, start, start + 40_000)
-    return {name: value.strip("'") for name, value in found if value != "None"}
 
 
 def _found(value: Any, name: str, depth: int = 0) -> Iterator[Any]:

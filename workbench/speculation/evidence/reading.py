@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import WorkbenchError, shown
+from workbench.launch.logs import read_log
 from workbench.speculation.evidence import read_counts, read_dump, read_features
 from workbench.speculation.evidence.facts import Facts, Recorded
 from workbench.speculation.evidence.files import content, json_lines, json_of, left_out, place_of
@@ -225,19 +226,5 @@ def _lines(file: Path) -> Iterator[dict[str, Any]]:
 
 def _launch_of(text: str, file: Path) -> DraftLaunch | None:
     """Return a launch as a log's arguments tell it; the version is not among them."""
-    said = read_counts.arguments_of_log(text)
-    flags = {name.replace("_", "-"): value for name, value in said.items()}
-    return launch_of(flags, str(file)) if flags else None
-
-
-def origin_of(facts: Facts) -> str:
-    """Return in words what the evidence is."""
-    texts = (
-        len(facts.recorded)
-        if facts.kind == "features"
-        else len(facts.run.requests)
-        if facts.run
-        else 0
-    )
-    many = f", {texts:,} requests" if texts else ""
-    return f"{facts.form}{many} ({shown(facts.source).strip(chr(39))})"
+    found = read_log(text, str(file), "")
+    return launch_of(found, str(file)) if found.engine == "sglang" else None

@@ -10,7 +10,7 @@ from workbench.errors import WorkbenchError
 from workbench.speculation.evidence.driving import Driving
 from workbench.speculation.evidence.observed import Hidden
 from workbench.speculation.model.eagle3 import Draft
-from workbench.speculation.model.features import TargetTrace, begins_of, pad
+from workbench.speculation.model.features import TargetTrace
 from workbench.speculation.rounds.rounds import extend
 
 if TYPE_CHECKING:
@@ -108,33 +108,6 @@ def compare_hidden(
 def parts_at(differences: Sequence[Difference]) -> str:
     """Return the first name at which two implementations part, "" where they do not."""
     return next((d.name for d in differences if not d.alike), "")
-
-
-def recorded_trace(
-    recorded: Sequence[Hidden], starts: Sequence[Sequence[int]] | None = None
-) -> TargetTrace:
-    """Return a trace of recorded features, for a draft to be replayed without its target.
-
-    All that is known are the rows; they are filed under layer 0, so the draft is driven with ``aux=(0,)``.
-    The target's choices are unknown but for the text itself.
-    """
-    import torch
-
-    if not recorded:
-        raise WorkbenchError(
-            "there are no recorded features",
-            next_step="Serve with --enable-return-hidden-states and ask for return_hidden_states.",
-        )
-    # Without a row for a token no slot can be drafted from it: the text ends one token behind the rows.
-    texts = [hidden.tokens[: len(hidden.rows) + 1] for hidden in recorded]
-    tokens, lengths = pad(texts, "cpu")
-    features = torch.zeros(*tokens.shape, recorded[0].rows.shape[-1])
-    for row, hidden in enumerate(recorded):
-        count = min(len(hidden.rows), tokens.shape[1])
-        features[row, :count] = hidden.rows[:count]
-    prompts = torch.tensor([hidden.prompt for hidden in recorded])
-    begins = begins_of(tokens, starts)
-    return TargetTrace(tokens, lengths, prompts, {0: features}, None, None, begins)
 
 
 @dataclasses.dataclass(frozen=True)

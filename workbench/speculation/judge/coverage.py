@@ -23,6 +23,7 @@ ONE_RUN = ("consistency of the counts", "all counts are of one run")
 ACCEPTANCE = ("acceptance", "acceptance compared with the expected acceptance")
 RECORDED = ("recorded round", "recorded rounds, reproduced by the replay")
 LOG = ("log line", "lines of the log, each compared with the expected acceptance")
+LAUNCH = "the launch of the server, as it was recorded"
 STATIC = ("static check", "files, config and launch of the draft, checked without a replay")
 
 
@@ -134,6 +135,9 @@ def items(evidence: ReplayEvidence) -> Iterator[Item]:
         yield Item(*RECORDED, how=how, essential=False)
     if counts.tally is None and counts.logged is not None:
         yield Item(*LOG, count=max(counts.logged.lines, 1))
+    launch = evidence.launch
+    if launch is not None and launch.unread:
+        yield Item("argument", LAUNCH, "open", "; ".join(launch.unread[:3]))
     # What a real engine accepted is accepted, whatever a file says.
     yield Item(*STATIC, essential=not counts.of_engine)
     yield from fault_items(evidence.known)

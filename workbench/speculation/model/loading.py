@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from workbench.checkpoint.config import Config
 from workbench.errors import WorkbenchError, shorten
+from workbench.facts.flat_config import flattened
 from workbench.loaders import registry
 from workbench.loaders.outcome import LoadOutcome
 from workbench.loaders.profile import NotCovered, Refused
@@ -136,7 +137,7 @@ def served_config(config: Config, engine: str | None) -> Config:
     """
     if engine is None or config.layout != "speculators" or registry.parse(engine).name == "vllm":
         return config
-    return Config(config.flattened(), config.source)
+    return Config(dict(flattened(config, registry.parse(engine).version)), config.source)
 
 
 def _loaded(checkpoint: Checkpoint, engine: str) -> tuple[LoadOutcome, Mapping[str, Any]]:

@@ -1,4 +1,4 @@
-"""Draft and driving as a recorded launch had them, or as the trainer means them."""
+"""Draft and driving as a launch had them; a launch without an engine is what the trainer means."""
 
 from __future__ import annotations
 
@@ -77,23 +77,6 @@ def as_launched(
         backend=launch.backend,
         overlap=launch.overlap,
     )
-    return _fitting(draft, driving, target)
-
-
-def as_trained(
-    checkpoint: Checkpoint,
-    target: Target,
-    *,
-    steps: int = 3,
-    topk: int = 1,
-    draft_tokens: int | None = None,
-    device: str = "cpu",
-) -> tuple[Draft, Driving]:
-    """Return the draft by the trainer's names, flags and layers, and how it is meant to be driven."""
-    draft = load_draft(checkpoint, target, numerics=target.numerics, device=device)
-    named = read_ids(checkpoint.config.text, trainer=True)
-    aux = captured_layers(None, named, target.model_type, target.layers)
-    driving = driving_of(None, steps=steps, topk=topk, draft_tokens=draft_tokens, aux=aux)
     return _fitting(draft, driving, target)
 
 

@@ -19,7 +19,7 @@ from workbench.hang.collect.collector import (
     halted,
     known,
     logs,
-    port,
+    ports,
     proc,
     pyspy,
     ras,
@@ -135,6 +135,7 @@ class _Collector:
         self.samples: dict[int, list[dict[str, Any]]] = {}  # since the last snapshot
         self.no_log = ""
         self.version = ""
+        self.engine = servers.engine(server)
         # For the case, its notes and the pseudonyms. Threads of Python would run one by one anyway, and
         # in turns all would end late: so the first dump begins when the first process was read.
         self.lock = threading.Lock()
@@ -248,6 +249,7 @@ class _Collector:
         processes: dict[int, proc.Stat],
     ) -> None:
         """Add what was taken in a snapshot to the case."""
+        self.engine = self.engine or servers.engine(servers.Server(()), self.titles.values())
         self.keep_stacks()
         self.ranks = [pid for pid, one in records.items() if one["role"] == "scheduler"]
         for pid, taken in self.samples.items():
@@ -259,7 +261,7 @@ class _Collector:
         self.add_readings(folder, readings)
         if not self.files:
             self.find_logs(self.pids, processes)
-        self.version = self.version or versions.by_interpreter(self.roots[0])
+        self.version = self.version or versions.by_interpreter(self.roots[0], self.engine)
         self.result.snapshots += 1
         self.result.processes = len(records)
 
@@ -389,7 +391,9 @@ class _Collector:
             if stacks:
                 self.case.add(name, stacks)
                 self.result.stacks += "native" not in name
-                self.version = self.version or versions.by_frames(taken.pid, taken.data or b"")
+                self.version = self.version or versions.by_frames(
+                    taken.pid, taken.data or b"", self.engine
+                )
             elif taken.data is None and "native" not in name and alive:
                 self.result.refused += 1
         self.taken.clear()
@@ -445,8 +449,9 @@ class _Collector:
         if not self.files:
             self.note(self.redact.line(self.no_log))
         self.case.manifest.update(
+            engine=self.engine or "sglang",
             version=self.version,
-            port_open=port.is_open(self.roots[0], self.argv),
+            port_open=ports.is_open(self.roots[0], self.argv, self.engine),
             py_spy=self.result.py_spy,
             notes=[self.redact.text(note) for note in self.result.notes],
         )

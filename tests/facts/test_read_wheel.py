@@ -1,0 +1,132 @@
+"""A release is one command and one file: wheels made here are read, written and asked again."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from workbench.errors import EngineError
+from workbench.facts import read_wheel, rows
+from workbench.facts.harvest.flags import flags
+from workbench.facts.harvest.wheel import Wheel
+
+OLD = """
+CHOICES = ["EAGLE"]
+class ServerArgs:
+    algorithm: str = None
+    tp_size: int = 1
+    hosts: list = field(default_factory=list)
+    @staticmethod
+    def add_cli_args(parser):
+        more = ["EAGLE3"] + CHOICES
+        parser.add_argument("--tensor-parallel-size", "--tp-size", type=int, default=ServerArgs.tp_size)
+        parser.add_argument("--algorithm", choices=more, default=ServerArgs.algorithm)
+        parser.add_argument("--quiet", action="store_true")
+        parser.add_argument("--hosts", nargs="*", default=ServerArgs.hosts)
+        parser.add_argument("--level", type=int, default=pick_level())
+        raise SystemExit("reading a wheel must not run it")
+raise SystemExit("reading a wheel must not run it")
+"""
+NEW = """
+from typing import Annotated as A, Literal, Optional
+class ServerArgs:
+    tp_size: A[int, Arg(help="x", cli_name="--tensor-parallel-size", aliases=["--tp-size"])] = 1
+    algorithm: A[Optional[Literal["EAGLE", "EAGLE3", "NEW"]], "x"] = None
+    hosts: A[Optional[list[str]], Arg(help="x", nargs="*")] = None
+    silent: A[bool, "x"] = False
+    hidden: A[int, Arg(no_cli=True)] = 3
+    @staticmethod
+    def add_cli_args(parser):
+        parser.add_argument("--quiet", action=DeprecatedStoreTrueAction, new_flag="--silent", dest="silent")
+"""
+
+
+def wheel(folder: Path, release: str, server_args: str, **files: str) -> Path:
+    path = folder / f"sglang-{release}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as out:
+        out.writestr(
+            f"sglang-{release}.dist-info/METADATA", f"Name: sglang\nVersion: {release}\n\n"
+        )
+        out.writestr("sglang/srt/server_args.py", server_args)
+        for name, text in files.items():
+            out.writestr(f"sglang/srt/{name.replace('__', '/')}.py", text)
+    return path
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    monkeypatch.setattr(read_wheel, "DATA", folder)
+    monkeypatch.setattr(rows, "_data", lambda: folder)
+    rows.forget()
+    yield folder
+    monkeypatch.undo()
+    rows.forget()
+
+
+def test_flags_of_both_forms_of_registration(tmp_path: Path) -> None:
+    old = {f.name: f.value for f in flags(Wheel(wheel(tmp_path, "0.1.0", OLD)))}
+    new = {f.name: f.value for f in flags(Wheel(wheel(tmp_path, "0.2.0", NEW)))}
+    names = ["tensor-parallel-size", "tp-size"]
+    assert old["tensor-parallel-size"]["names"] == new["tensor-parallel-size"]["names"] == names
+    assert new["tensor-parallel-size"] == {
+        "names": names, "field": "tp-size", "sort": "value", "type": "int", "default": 1,
+    }  # fmt: skip
+    assert old["algorithm"]["choices"] == ["EAGLE3", "EAGLE"]
+    assert new["algorithm"]["choices"] == ["EAGLE", "EAGLE3", "NEW"]
+    assert (old["hosts"]["nargs"], old["hosts"]["default"]) == ("*", [])
+    assert new["hosts"]["nargs"] == "*"
+    assert old["level"]["unknown"] == ["default"]  # only a run could tell
+    assert (new["quiet"]["old"], new["quiet"]["field"], new["silent"]["sort"]) == (
+        True,
+        "silent",
+        "switch",
+    )
+    assert "hidden" not in new
+
+
+def test_one_command_adds_a_release(
+    tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = wheel(tmp_path, "0.1.0", OLD), wheel(tmp_path, "0.2.0", NEW)
+    assert read_wheel.main([str(first)]) == 0
+    assert read_wheel.main([str(second)]) == 0
+    assert sorted(file.name for file in (data / "sglang").iterdir()) == ["0.1.0.json", "0.2.0.json"]
+    said = capsys.readouterr().out
+    assert "gone: flag level" in said
+    assert "flag silent: sglang/srt/server_args.py:7" in said
+    (one,) = rows.rows("sglang", "flag", "silent")
+    assert (one.last_without, one.first_with, one.line) == ("0.1.0", "0.2.0", 7)
+    assert rows.has("sglang", "flag", "level", "0.1.0") is True
+    assert rows.has("sglang", "flag", "level", "0.2.0") is False
+    assert rows.has("sglang", "flag", "level", "0.3.0") is None
+
+
+def test_a_release_in_between_moves_the_borders(tmp_path: Path, data: Path) -> None:
+    read_wheel.main([str(wheel(tmp_path, "0.1.0", OLD))])
+    read_wheel.main([str(wheel(tmp_path, "0.2.0", NEW))])
+    read_wheel.main([str(wheel(tmp_path, "0.1.1", NEW))])
+    (one,) = rows.rows("sglang", "flag", "silent")
+    assert (one.last_without, one.first_with) == ("0.1.0", "0.1.1")
+    assert rows.read_release("sglang", "0.2.0").rows == []
+
+
+def test_what_is_no_wheel_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, content in (("a.whl", b"no zip"), ("b.whl", b"")):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(EngineError, match="is not the wheel of an engine"):
+            Wheel(tmp_path / name)
+        assert read_wheel.main([str(tmp_path / name)]) == 2
+    with zipfile.ZipFile(tmp_path / "c.whl", "w") as out:
+        out.writestr("sglang/__init__.py", "")
+    with pytest.raises(EngineError, match="METADATA"):
+        Wheel(tmp_path / "c.whl")
+    assert "pip download" in capsys.readouterr().err
+
+
+def test_a_file_that_is_no_python_is_passed_over(tmp_path: Path) -> None:
+    path = wheel(tmp_path, "0.1.0", OLD, models__odd="EntryClass = [\n", environ="class Envs:\n  (")
+    assert read_wheel.facts_of(Wheel(path))["flag", "quiet"].value["sort"] == "switch"

@@ -1,0 +1,133 @@
+"""Magnitudes: a tensor beside those of its kind, and codes that lost their scales.
+
+Layers of one model differ in magnitude by a few times, seldom by ten. A hundred times is a scale that was
+applied twice or not at all, or a cast that went wrong; which one, the numbers alone do not say.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.weights.doubts import Doubt, Doubts
+from workbench.weights.names import is_vocabulary
+
+if TYPE_CHECKING:
+    from workbench.weights.seen import Seen
+
+# How many times larger or smaller than its siblings a tensor may be: docs/weights.md has the measured ranges.
+_ODD_MATRIX, _ODD_NORM, _ODD_VECTOR = 100.0, 1e3, 1e4
+_LARGE_VECTOR = 100.0
+# Codes that fill their type's range; weights that were cast without a scale stay far below.
+_FILLS_RANGE = 200.0
+# Siblings that make a median worth the name.
+_SIBLINGS = 3
+
+
+def magnitude_doubts(seen: Seen) -> Doubts:
+    """Return tensors of another magnitude than their siblings, and codes without their scales."""
+    found = _codes(seen)
+    sizes = _sizes(seen)
+    matrices = seen.counts & seen.tensors.is_matrix
+    reference = _median(
+        [sizes[i] for i in np.flatnonzero(matrices) if not _is_vocabulary(seen, int(i))]
+    )
+    norms = _median(sizes[np.flatnonzero(seen.is_norm)])
+    for members in _kinds(seen):
+        first = members[0]
+        if matrices[first]:
+            limit, usual = _ODD_MATRIX, reference
+        elif seen.is_norm[first]:
+            limit, usual = _ODD_NORM, norms
+        else:
+            limit, usual = _ODD_VECTOR, math.nan
+        for i, times, count in _odd(members, sizes, limit, usual):
+            is_vector = not matrices[i] and not seen.is_norm[i]
+            if i not in found and not (is_vector and (times < 1 or sizes[i] < _LARGE_VECTOR)):
+                found[i] = Doubt("open", _said(times, count))
+    return found
+
+
+def _said(times: float, count: int) -> str:
+    much = (
+        f"{times:,.3g} times as large as" if times > 1 else f"{1 / times:,.3g} times smaller than"
+    )
+    others = f"in its {count:,} siblings" if count > 1 else "in its sibling"
+    return f"its values are {much} {others}: a scale that was applied twice, or not at all"
+
+
+def _is_vocabulary(seen: Seen, i: int) -> bool:
+    return is_vocabulary(seen.tensors.names[i])
+
+
+def _sizes(seen: Seen) -> np.ndarray[Any, Any]:
+    """Return the root of the mean square of each tensor, NaN where it has no usual values."""
+    mean, std = seen.tensors.column("mean"), seen.tensors.column("std")
+    size = np.hypot(mean, std)
+    usable = seen.counts & (size > 0) & (seen.verdict != "invalid") & np.isfinite(size)
+    return np.where(usable, size, np.nan)
+
+
+def _kinds(seen: Seen) -> list[list[int]]:
+    """Return the tensors of one kind and shape: the same place in other layers, the other experts."""
+    where, shapes = seen.places, seen.tensors.column("shape")
+    kinds: dict[tuple[int, tuple[int, ...]], list[int]] = defaultdict(list)
+    for i in np.flatnonzero(seen.counts).tolist():
+        kinds[int(where.kind[i]), shapes[i]].append(i)
+    return [members for members in kinds.values() if len(members) > 1]
+
+
+def _odd(
+    members: list[int], sizes: np.ndarray[Any, Any], limit: float, usual: float
+) -> list[tuple[int, float, int]]:
+    """Return which members are of another size, how many times, and beside how many siblings."""
+    have = [i for i in members if not math.isnan(sizes[i])]
+    if len(have) < 2:
+        return []
+    middle = _median(sizes[have])
+    if len(have) < _SIBLINGS:
+        # Of two, the one that is farther from the other matrices of the model is the odd one.
+        a, b = sorted(have, key=lambda i: abs(math.log(sizes[i] / usual)) if usual > 0 else 0.0)
+        times = float(sizes[b] / sizes[a])
+        return [(b, times, 1)] if usual > 0 and _is_odd(times, limit) else []
+    return [
+        (i, float(sizes[i] / middle), len(have) - 1)
+        for i in have
+        if _is_odd(float(sizes[i] / middle), limit)
+    ]
+
+
+def _is_odd(times: float, limit: float) -> bool:
+    return times >= limit or times <= 1 / limit
+
+
+def _median(values: Any) -> float:
+    numbers = np.asarray(values, dtype=np.float64)
+    numbers = numbers[~np.isnan(numbers)]
+    return float(np.median(numbers)) if len(numbers) else math.nan
+
+
+def _codes(seen: Seen) -> Doubts:
+    """Return matrices of 8-bit floats that are codes: no scale is in the file, and they need one."""
+    found: Doubts = {}
+    dtypes, layouts = seen.tensors.column("dtype"), seen.tensors.column("layout")
+    most = seen.tensors.column("absmax")
+    settings = seen.config.quantization if seen.config is not None else {}
+    method = str(settings.get("quant_method") or "")
+    for i in np.flatnonzero(seen.counts & seen.tensors.is_matrix).tolist():
+        if not str(dtypes[i]).startswith("F8_E") or layouts[i]:
+            continue
+        if method and most[i] >= _FILLS_RANGE:
+            found[i] = Doubt(
+                "wrong",
+                f"FP8 codes up to {most[i]:g} without their scale; the config says that it is quantised "
+                f"({method})",
+            )
+        elif method or most[i] >= _FILLS_RANGE:
+            found[i] = Doubt(
+                "open", f"FP8 values up to {most[i]:g} without a scale: codes, or a plain cast"
+            )
+    return found
