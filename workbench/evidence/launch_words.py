@@ -75,6 +75,11 @@ def split(words: Sequence[str]) -> Parts:
     return Parts(command, launcher, environment, image)
 
 
+def is_server(words: Sequence[str]) -> bool:
+    """Whether the words begin with a known server's program."""
+    return bool(words) and _is_server(words, 0)
+
+
 def _is_server(words: Sequence[str], number: int) -> bool:
     name = os.path.basename(words[number])
     if _PYTHON.match(name):

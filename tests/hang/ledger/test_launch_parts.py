@@ -30,7 +30,7 @@ def changed(folder: Path, first: str, second: str) -> list[str]:
         (
             DOCKER + SERVER,
             DOCKER.replace("0.5.11", "0.5.14") + SERVER,
-            ["image: lmsys/sglang:v0.5.11 → lmsys/sglang:v0.5.14"],
+            ["image: lmsys/sglang:v0.5.11 → lmsys/sglang:v0.5.14", "sglang: 0.5.11 → 0.5.14"],
         ),
         (
             DOCKER + SERVER,

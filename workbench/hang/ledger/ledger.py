@@ -15,6 +15,7 @@ from workbench.core.result import Result
 from workbench.core.saving import Saved, fields_of
 from workbench.core.verdict import Verdict
 from workbench.errors import WorkbenchError, shorten, shown
+from workbench.evidence import launch_words
 from workbench.evidence import launches as store
 from workbench.evidence.launches import Launch
 from workbench.hang.ledger.differences import Differences, differences
@@ -271,6 +272,8 @@ def _of_command(command: str | Sequence[str]) -> Launch:
     if found is None or not found.engine or not found.words:
         return plain
     words = tuple(itertools.dropwhile(lambda word: word in _STARTERS, found.words))
+    if launch_words.is_server(plain.command):
+        words = plain.command  # what runs it, and its container, are already apart
     return dataclasses.replace(
         plain,
         command=words or plain.command,
