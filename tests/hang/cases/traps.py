@@ -196,7 +196,7 @@ TRAPS = (
         "graph_decode",
         "all at the same barrier: none is behind",
         wait="HOST_COLL",
-        rule="R6",
+        rule="decode_capture",
     ),
     Case(
         "trap-one-one-split",
@@ -205,7 +205,7 @@ TRAPS = (
         "graph_decode",
         "two ranks: the one behind in program order",
         odd=(0,),
-        rule="R6",
+        rule="decode_capture",
     ),
     Case(
         "trap-one-one-collectives",
@@ -219,7 +219,7 @@ TRAPS = (
         "hung",
         "graph_decode",
         "two ranks in two collectives: which one skipped one is not known",
-        rule="R6",
+        rule="decode_capture",
     ),
     Case(
         "trap-even-split",
@@ -227,7 +227,7 @@ TRAPS = (
         "hung",
         "graph_decode",
         "three in the forward, one ahead: the majority is not accused",
-        rule="R6",
+        rule="decode_capture",
     ),
     Case(
         "trap-rank0-lines",
@@ -243,7 +243,7 @@ TRAPS = (
         "graph_decode",
         "what only rank 0 writes does not put it ahead",
         odd=(2,),
-        rule="R6",
+        rule="decode_capture",
     ),
     Case(
         "trap-tied-timestamps",
@@ -251,7 +251,7 @@ TRAPS = (
         "cannot_tell",
         "graph_decode",
         "two snapshots at one time are one",
-        rule="R1",
+        rule="one_snapshot",
     ),
     Case(
         "trap-recycled-pid",
@@ -259,7 +259,7 @@ TRAPS = (
         "cannot_tell",
         "graph_decode",
         "the same pid is another process: one snapshot of it",
-        rule="R1",
+        rule="one_snapshot",
     ),
     Case(
         "trap-eacces",
@@ -270,7 +270,7 @@ TRAPS = (
         "cannot_tell",
         "graph_decode",
         "a refused stack is not an absent rank",
-        rule="R1",
+        rule="missing_stack",
     ),
     Case(
         "trap-active-watchdog",
@@ -282,7 +282,7 @@ TRAPS = (
         "graph_decode",
         "the watchdog's own thread is a bystander",
         odd=(2,),
-        rule="R6",
+        rule="decode_capture",
     ),
     Case(
         "trap-hex-frames",
@@ -301,7 +301,7 @@ TRAPS = (
         "graph_decode",
         "addresses differ from snapshot to snapshot, and mean nothing",
         odd=(1,),
-        rule="R6",
+        rule="decode_capture",
     ),
     Case(
         "trap-dp-controller",
@@ -317,7 +317,7 @@ TRAPS = (
         "graph_decode",
         "rank 1 of replica 0 is behind; replica 1 has no odd rank, and its ranks are 2 and 3",
         odd=(1,),
-        rule="R6",
+        rule="decode_capture",
     ),
     Case(
         "trap-dp-second-replica",
@@ -326,7 +326,7 @@ TRAPS = (
         "graph_decode",
         "rank 0 of replica 1 is number 2 of the launch",
         odd=(2,),
-        rule="R6",
+        rule="decode_capture",
     ),
     Case(
         "trap-dp-healthy",
@@ -334,7 +334,7 @@ TRAPS = (
         "idle",
         "ready",
         "two replicas, both well",
-        rule="R15",
+        rule="idle",
     ),
     Case(
         "trap-dp-attention",
@@ -343,7 +343,7 @@ TRAPS = (
         "graph_decode",
         "one group, whatever the DP numbers",
         odd=(2,),
-        rule="R6",
+        rule="decode_capture",
     ),
     Case(
         "trap-one-node-of-two",
@@ -351,7 +351,7 @@ TRAPS = (
         "cannot_tell",
         "graph_decode",
         "the other node was not collected",
-        rule="R1",
+        rule="ranks_not_collected",
         not_collected=(4, 5, 6, 7),
         proposes="workbench collect",
     ),
@@ -362,7 +362,7 @@ TRAPS = (
         "graph_decode",
         "the same pids on two hosts, clocks 7 s apart",
         odd=(6,),
-        rule="R6",
+        rule="decode_capture",
     ),
     Case(
         "trap-untitled-of-unknown-size",
@@ -370,7 +370,7 @@ TRAPS = (
         "cannot_tell",
         "dist_init",
         "how many ranks there are is not known, but there is one more than was seen",
-        rule="R1",
+        rule="missing_stack",
     ),
     Case(
         "trap-untitled",
@@ -403,7 +403,7 @@ TRAPS = (
         "ready",
         "a stopped rank of an idle server",
         odd=(0,),
-        rule="RT",
+        rule="stopped_rank",
     ),
     Case(
         "trap-all-stopped",
@@ -411,7 +411,7 @@ TRAPS = (
         "stopped",
         "graph_decode",
         "all stopped: there is no odd rank",
-        rule="RT",
+        rule="stopped_rank",
     ),
     Case(
         "trap-stopped-one-snapshot",
@@ -420,7 +420,7 @@ TRAPS = (
         "graph_decode",
         "one snapshot is enough for state T, not for hung",
         odd=(1,),
-        rule="RT",
+        rule="stopped_rank",
     ),
     Case(
         "trap-idle-frozen",
@@ -462,7 +462,7 @@ TRAPS = (
         "cannot_tell",
         "graph_decode",
         "somebody dumped three processes of eight: the other five are not dead",
-        rule="R1",
+        rule="ranks_not_collected",
         not_collected=(3, 4, 5, 6, 7),
     ),
     Case(
@@ -479,7 +479,7 @@ TRAPS = (
         "load_barrier",
         "no /proc, but the dumps say that every thread slept, twice",
         odd=(0,),
-        rule="R5",
+        rule="load_barrier",
     ),
     Case(
         "trap-own-test-switch",
@@ -493,7 +493,7 @@ TRAPS = (
         "hung",
         "init_done",
         "it sleeps because a test switch says so",
-        rule="RF",
+        rule="test_switch",
         proposes="unset SGLANG_TEST_STUCK_SCHEDULER_INIT",
     ),
     Case(
@@ -511,7 +511,7 @@ TRAPS = (
         "graph_decode",
         "older dumps out of the log do not count as snapshots of their own",
         odd=(2,),
-        rule="R6",
+        rule="decode_capture",
     ),
     Case(
         "trap-exit-of-a-pid",
@@ -521,6 +521,6 @@ TRAPS = (
         "crashed",
         "unknown",
         "an exit code of a process whose rank is not known",
-        rule="R0",
+        rule="server_died",
     ),
 )

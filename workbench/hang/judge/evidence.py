@@ -77,7 +77,7 @@ def summary(judged: Judgement, groups: Sequence[RankGroup]) -> str:
     where = PHASES[judged.phase]
     count = count_text(groups)
     state = rule.state.replace("_", " ")
-    if rule.code == "RH":
+    if rule.of == "helpers":
         return (
             f"{state}: {'; '.join(map(str, group.helpers[:3]))}, and its ranks are alive ({count})"
         )
@@ -357,7 +357,7 @@ def findings(judged: Judgement, experiment: Experiment, sentence: str) -> tuple[
     """Return the verdict as a finding, and what else was found."""
     group, rule = judged.group, judged.rule
     first = Finding(
-        code=f"hang-{rule.code.lower()}",
+        code=f"hang.{rule.code}",
         severity=_SEVERITY.get(rule.state, "error"),
         title=sentence,
         detail=rule.cause,
