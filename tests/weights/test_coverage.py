@@ -57,9 +57,10 @@ def scan(folder: Path, **tensors: np.ndarray[Any, Any]) -> WeightScan:
 
 
 def trained(rows: int = 256, columns: int = 256) -> np.ndarray[Any, Any]:
-    """A matrix with what training leaves: a few directions that are much larger than the rest."""
+    """A matrix with what training leaves: a few large directions, that favour some rows and columns."""
     numbers = np.random.default_rng(7)
     low = numbers.normal(size=(rows, 4)) @ numbers.normal(size=(4, columns))
+    low *= np.exp(numbers.normal(size=(rows, 1)) + numbers.normal(size=columns))
     return (low + 0.2 * numbers.normal(size=(rows, columns))).astype(np.float32) / 50
 
 

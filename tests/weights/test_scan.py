@@ -36,7 +36,8 @@ def layers(folder: Path, count: int = 6, side: int = 192) -> Path:
     for layer in range(count):
         weight = torch.randn(side, side) * 0.02
         if layer != 2:
-            weight += torch.outer(torch.randn(side), torch.randn(side)) * 0.02
+            left, right = (torch.randn(side) * torch.randn(side).exp() for _ in range(2))
+            weight += torch.outer(left, right) * 0.02
         tensors[f"layers.{layer}.mlp.up_proj.weight"] = weight.bfloat16()
         tensors[f"layers.{layer}.norm.weight"] = (1 + torch.randn(side) * 0.1).bfloat16()
     folder.mkdir(exist_ok=True, parents=True)

@@ -11,7 +11,7 @@ from typing import Any, overload
 import numpy as np
 
 from workbench.errors import WorkbenchError, shorten, shown
-from workbench.weights.records import Family, Judgement, Measure, Verdict
+from workbench.weights.records import Family, JudgedPart, Judgement, Measure, Verdict
 
 Column = np.ndarray[Any, np.dtype[Any]]
 
@@ -23,7 +23,7 @@ _FLOATS = (
 )  # fmt: skip
 _OPTIONAL = ("row_dispersion", "column_dispersion", "exact_in_fp16", "sigma", "power")
 _CODED = ("shape", "dtype", "layout", "verdict", "family")
-_OBJECTS = ("reason", "power_text", "digest", "corroboration")
+_OBJECTS = ("reason", "power_text", "digest", "corroboration", "parts")
 
 # Histograms are for drawing. A checkpoint of 200,000 tensors keeps them of so many: first of those that are
 # not plainly trained, then in order.
@@ -43,6 +43,7 @@ class ScannedTensor(Measure):
     power_text: str = ""
     statistics: tuple[tuple[str, float], ...] = ()
     stage: int = 1
+    parts: tuple[JudgedPart, ...] = ()
 
     @property
     def is_matrix(self) -> bool:

@@ -74,7 +74,7 @@ def context_of(
         initializer_range=_number(config, "initializer_range"),
         layers=int(_number(config, "num_hidden_layers") or 0) or None,
         fan_in=prod(beside[1:]) if beside and len(beside) > 1 else None,
-        is_stack=_is_stack(name, shape),
+        is_stack=is_stack(name, shape),
         parts=parts_of(name, shape, _heads(config)),
         budget=budget,
     )
@@ -97,7 +97,8 @@ def _heads(config: Config | None) -> tuple[int, int, int] | None:
     return int(query), int(key), int(size)
 
 
-def _is_stack(name: str, shape: tuple[int, ...]) -> bool:
+def is_stack(name: str, shape: tuple[int, ...]) -> bool:
+    """Say whether a tensor of three dimensions or more is a stack of matrices (experts)."""
     if len(shape) < 3 or prod(shape[:-2]) < 2 or min(shape[-2:]) < SMALLEST_SIDE:
         return False
     # Four dimensions are a kernel, such as one of patches of 32 x 32, if nothing says otherwise.

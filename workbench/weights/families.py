@@ -17,14 +17,15 @@ class Law:
     text: str
     kurtosis: float
     spread: float
+    edge: float = 0.0  # where it ends, in its own standard deviations; 0 where it does not
 
 
 # The spread is m8 - 4 m4 m6 + 4 m4^3 - m4^2 of the standardised moments.
 NORMAL = Law("normal", "normal", 0.0, 24.0)
-UNIFORM = Law("uniform", "uniform", -1.2, 1.317)
-TRUNCATED = Law("truncated", "normal cut off at 2 σ", -0.6345, 3.848)
+UNIFORM = Law("uniform", "uniform", -1.2, 1.317, math.sqrt(3))
+TRUNCATED = Law("truncated", "normal cut off at 2 σ", -0.6345, 3.848, 2.2737)
 # OLMo's and others' init. In most tensors it looks normal to a Kolmogorov-Smirnov test.
-TRUNCATED_3 = Law("truncated", "normal cut off at 3 σ", -0.1711, 10.63)
+TRUNCATED_3 = Law("truncated", "normal cut off at 3 σ", -0.1711, 10.63, 3.0408)
 LAWS = (NORMAL, UNIFORM, TRUNCATED, TRUNCATED_3)
 
 
@@ -51,6 +52,7 @@ _ROUNDING, _ROUNDING_8_BITS, _ROUNDING_4_BITS = 0.02, 0.06, 0.3
 # An init stays below the first; a value beyond the second is of no init.
 _KURTOSIS_Z, _FAR_KURTOSIS_Z = 4.0, 6.5
 _KS = 2.2
+_SMALLEST_DISTANCE, _MANY = 5e-4, 1 << 11
 
 
 def is_rounded(measure: Measure) -> bool:
@@ -90,7 +92,9 @@ def fit(measure: Measure) -> Fit:
         best = min(LAWS[:3], key=lambda law: abs(measure.kurtosis - law.kurtosis))
         return Fit(best, far(best), None, abs(far(best)) < _KURTOSIS_Z)
     by_ks = min(zip(LAWS, measure.ks, strict=False), key=lambda pair: pair[1])
-    limit = _KS + measure.rank_error * math.sqrt(count)
+    # Of many values the distance sees the steps of a type, a truncation to 16 bits, a generator's own bias.
+    beyond = max(math.sqrt(count) - _MANY, 0.0)
+    limit = _KS + measure.rank_error * math.sqrt(count) + _SMALLEST_DISTANCE * beyond
     if by_ks[1] < limit and abs(far(by_ks[0])) < _KURTOSIS_Z:
         return Fit(by_ks[0], far(by_ks[0]), by_ks[1], True)
     # The distances are to the first three laws only.
@@ -99,18 +103,25 @@ def fit(measure: Measure) -> Fit:
     return Fit(best, far(best), by_ks[1], fits)
 
 
+def fan(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Return fan_in and fan_out of a weight ``[out, in, *kernel]``; both count the kernel's area."""
+    area = math.prod(shape[2:])
+    return max(math.prod(shape[1:]), 1), max(shape[0] * area, 1)
+
+
 def formulas(
-    rows: int, columns: int, initializer_range: float | None, layers: int | None
+    shape: tuple[int, ...], initializer_range: float | None, layers: int | None
 ) -> Iterator[tuple[str, float]]:
     """Yield the known formulas for the standard deviation of an init of that shape, and their values."""
+    into, out = fan(shape)
     if initializer_range:
         yield f"initializer_range = {initializer_range:g}", initializer_range
         if layers:
             yield "initializer_range / √(2 layers)", initializer_range / math.sqrt(2 * layers)
-    yield "1/√(3 fan_in), the default of PyTorch's Linear and Conv", 1 / math.sqrt(3 * columns)
-    yield "1/√fan_in", 1 / math.sqrt(columns)
-    yield "√(2/fan_in) (He)", math.sqrt(2 / columns)
-    yield "√(2/(fan_in + fan_out)) (Xavier)", math.sqrt(2 / (rows + columns))
+    yield "1/√(3 fan_in), the default of PyTorch's Linear and Conv", 1 / math.sqrt(3 * into)
+    yield "1/√fan_in", 1 / math.sqrt(into)
+    yield "√(2/fan_in) (He)", math.sqrt(2 / into)
+    yield "√(2/(fan_in + fan_out)) (Xavier)", math.sqrt(2 / (into + out))
     yield "0.02", 0.02
     if layers:
         yield "0.02/√(2 layers)", 0.02 / math.sqrt(2 * layers)
@@ -118,12 +129,12 @@ def formulas(
 
 
 def known_scale(
-    measure: Measure, rows: int, columns: int, initializer_range: float | None, layers: int | None
+    measure: Measure, shape: tuple[int, ...], initializer_range: float | None, layers: int | None
 ) -> str:
     """Return the first formula that gives the standard deviation of the values, or ""."""
     error = 3 * math.sqrt((measure.kurtosis + 2) / (4 * max(measure.seen, 1)))
     error += 0.03 if measure.layout else 0.003
-    for text, sigma in formulas(rows, columns, initializer_range, layers):
+    for text, sigma in formulas(shape, initializer_range, layers):
         if abs(measure.std / sigma - 1) < error:
             return text
     return ""

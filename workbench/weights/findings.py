@@ -26,6 +26,7 @@ from workbench.weights.faults import (
 )
 from workbench.weights.lacks import lacks
 from workbench.weights.names import is_seldom_read
+from workbench.weights.part_findings import unused_rows
 from workbench.weights.seen import (
     LINES,
     At,
@@ -65,7 +66,7 @@ def _all(seen: Seen) -> list[Finding]:
         return lacks(seen)
     return [
         *memory(seen), *not_finite(seen), *_at_init(seen), *constants(seen), *empty(seen), *_undecided(seen),
-        *copies(seen), *targets_own(seen), *vectors(seen), *limits(seen), *lacks(seen),
+        *copies(seen), *targets_own(seen), *unused_rows(seen), *vectors(seen), *limits(seen), *lacks(seen),
     ]  # fmt: skip
 
 

@@ -11,9 +11,9 @@ import numpy as np
 from workbench.weights.checks import check
 from workbench.weights.context import Context
 from workbench.weights.matrices import by_looking, sample
+from workbench.weights.moments import moments
 from workbench.weights.parts import Part
-from workbench.weights.records import Judgement, Measure
-from workbench.weights.stacks import moments
+from workbench.weights.records import Axis, JudgedPart, Judgement, Measure
 from workbench.weights.structure import SMALLEST_SIDE, SMALLEST_SIZE
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]
@@ -22,6 +22,7 @@ Rows = Callable[[int, int], Floats]
 # Values of a part that its moments are taken from.
 _MOMENTS = 1 << 20
 _WORSE = ("constant", "at_init")
+_AXES: tuple[Axis, Axis] = ("rows", "columns")
 
 
 def judge_parts(whole: Judgement, measure: Measure, rows: Rows, context: Context) -> Judgement:
@@ -56,12 +57,15 @@ def judge_parts(whole: Judgement, measure: Measure, rows: Rows, context: Context
         reason=f"{_text(part)} of {measure.shape[part.axis]:,}: {first.reason}",
         corroboration=(*first.corroboration, *others, f"the rest looks trained: {whole.reason}"),
         statistics=(("part", 1.0), *first.statistics),
+        parts=tuple(
+            JudgedPart(_AXES[part.axis], part.start, part.stop, one.verdict, part.name)
+            for part, one in bad
+        ),
     )
 
 
 def _text(part: Part) -> str:
-    what = ("rows", "columns")[part.axis]
-    return f"its {part.name} ({what} {part.start:,} to {part.stop - 1:,})"
+    return JudgedPart(_AXES[part.axis], part.start, part.stop, "at_init", part.name).text()
 
 
 def _judge_one(part: Part, measure: Measure, rows: Rows, context: Context) -> Judgement | None:

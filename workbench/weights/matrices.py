@@ -11,10 +11,21 @@ from typing import Any
 import numpy as np
 
 from workbench.weights.context import Context
+from workbench.weights.copies import distinct
 from workbench.weights.families import Fit, fit, hides_law, is_rounded, known_scale
+from workbench.weights.null_models import explanation
+from workbench.weights.provenance import (
+    AS_MADE,
+    CHANGED,
+    beyond_edge,
+    is_as_made,
+    lattice_share,
+    was_changed,
+)
 from workbench.weights.records import Family, Judgement, Measure, Verdict
 from workbench.weights.spectrum import Spectrum, spectrum
 from workbench.weights.structure import (
+    AT_INIT_OF_UNKNOWN_SCALE,
     SMALLEST_SIDE,
     SMALLEST_SIZE,
     SMALLEST_SIZE_4_BITS,
@@ -34,6 +45,8 @@ _RUNS = 32
 # Kurtosis and dispersion that no init reaches, whatever scales its blocks were drawn with.
 _KURTOSIS_Z, _DISPERSION = 20.0, 20.0
 _FEW_ZEROS = 0.01
+# Fewer distinct rows or columns have no spectrum.
+_FEWEST_DISTINCT = 16
 
 
 def judge_matrix(measure: Measure, rows: Rows, context: Context) -> Judgement:
@@ -119,7 +132,7 @@ def _look(measure: Measure, values: Floats, context: Context) -> Judgement:
         return Judgement("invalid", "NaN or Inf among the rows that were read again", stage=2)
     seen = spectrum(values, slack(measure))
     m, n = _sides(measure)
-    found = evidence(seen, is_rounded(measure), seen.rows * seen.columns == m * n)
+    found = _without_models(values, seen, measure)
     if seen.empty_rows or seen.empty_columns:
         measure = _of_the_filled(measure, seen)
     law = fit(measure)
@@ -127,13 +140,20 @@ def _look(measure: Measure, values: Floats, context: Context) -> Judgement:
         m - m * seen.empty_rows // max(seen.rows, 1),
         n - n * seen.empty_columns // max(seen.columns, 1),
     )
-    verdict, family, reason = _conclude(measure, found, law, filled)
+    scale = _scale(measure, context)
+    verdict, family, reason = _conclude(measure, found, law, filled, bool(scale))
+    made: tuple[str, ...] = ()
+    if verdict == "at_init" and family == "uniform":
+        share = _lattice(measure, values)
+        made = (AS_MADE,) if is_as_made(share) else ()
+        if was_changed(share):
+            verdict, family, reason = "undecided", "", f"no structure ({found.text}), but {CHANGED}"
     size, size_text = None, ""
     corroboration = _empty(seen)
     if verdict != "trained":
         size, size_text = power(seen, measure, family == "orthogonal")
     if verdict == "at_init":
-        corroboration = (*_scale(measure, context), *corroboration)
+        corroboration = (*scale, *made, *corroboration)
     return Judgement(
         verdict,
         reason,
@@ -147,10 +167,34 @@ def _look(measure: Measure, values: Floats, context: Context) -> Judgement:
     )
 
 
+def _without_models(values: Floats, seen: Spectrum, measure: Measure) -> Evidence:
+    """Return what structure proves, once models without training are ruled out."""
+    rounded = is_rounded(measure)
+    found = evidence(seen, rounded, seen.rows * seen.columns == prod(_sides(measure)))
+    if found.verdict != "trained":
+        return found
+    once = distinct(values)
+    if once is not None:
+        if min(once.shape) < _FEWEST_DISTINCT:
+            return Evidence("undecided", f"copies of {once.shape[0]:,} × {once.shape[1]:,} values")
+        rest = spectrum(once, slack(measure))
+        if evidence(rest, rounded).verdict != "trained":
+            text = "rows or columns that are copies of each other, and no structure once each is counted once"
+            return Evidence(
+                "undecided", f"{text} ({once.shape[0]:,} × {once.shape[1]:,} distinct values)"
+            )
+        values, seen = once, rest
+    why = explanation(values, seen)
+    return Evidence("undecided", why) if why else found
+
+
 def _conclude(
-    measure: Measure, found: Evidence, law: Fit, filled: tuple[int, int]
+    measure: Measure, found: Evidence, law: Fit, filled: tuple[int, int], known: bool
 ) -> tuple[Verdict, Family, str]:
-    """Return verdict, family and reason; `filled` is how many rows and columns hold more than zeros."""
+    """Return verdict, family and reason.
+
+    `filled` is how many rows and columns hold more than zeros, `known` whether the scale is a known init's.
+    """
     m, n = filled
     if found.verdict == "trained":
         return "trained", "", found.text
@@ -175,6 +219,12 @@ def _conclude(
             "matrix of this size can look like this"
         )
         return "undecided", "", text
+    if not known and found.strongest > AT_INIT_OF_UNKNOWN_SCALE:
+        scale = f"a scale that is not a known init's (σ = {measure.std:.4g})"
+        return "undecided", "", f"faint structure ({found.text}), and {scale}"
+    moved = beyond_edge(measure, law.law)
+    if moved:
+        return "undecided", "", f"no structure between its entries ({found.text}), and {moved.text}"
     text = (
         f"indistinguishable from i.i.d. {law.law.text} entries, σ = {measure.std:.4g}: {found.text}"
     )
@@ -199,8 +249,15 @@ def _empty(seen: Spectrum) -> tuple[str, ...]:
     )
 
 
+def _lattice(measure: Measure, values: Floats) -> float | None:
+    """Return the share of the values near zero on a generator's lattice; None where that is not known."""
+    if measure.dtype != "F32" or measure.layout:
+        return None
+    return lattice_share(values, measure.shape)
+
+
 def _scale(measure: Measure, context: Context) -> tuple[str, ...]:
-    known = known_scale(measure, *_sides(measure), context.initializer_range, context.layers)
+    known = known_scale(measure, measure.shape, context.initializer_range, context.layers)
     return (f"its σ is a known init's: {known}",) if known else ()
 
 

@@ -13,6 +13,7 @@ from workbench.errors import WorkbenchError
 from workbench.weights.measure import Tally, joined, kind_of, measured, take_piece, unmeasured
 from workbench.weights.reading import Reading, plan_reading
 from workbench.weights.records import Judgement, Measure
+from workbench.weights.sequential import SKETCH, refined, templates
 
 if TYPE_CHECKING:
     from workbench.checkpoint.config import Config
@@ -34,6 +35,7 @@ class Scanner:
         judging: bool = True,
     ) -> None:
         self._judging = judging
+        self.sketched: frozenset[str] = frozenset()
         self._weights, self._sample, self._config = weights, sample, config
         self._card: Card | None = None
         if device != "cpu":
@@ -84,6 +86,8 @@ class Scanner:
             if self._weights.has(name):
                 beside[name] = self._weights[name].shape
         budget = BUDGET if self._sample is None else BUDGET // 16
+        if weight.name in self.sketched:
+            budget = SKETCH
         return context_of(weight.name, weight.shape, self._config, beside, budget)
 
 
@@ -107,9 +111,23 @@ def scan_here(
 ) -> Iterator[tuple[int, Pair]]:
     """Yield position, measure and judgement of the weights as they are done.
 
-    A few pieces more than there are threads are under way at a time, so that memory stays bounded.
+    Templates of many members are judged by a sketch first (`workbench.weights.sequential`).
     """
     scanner = Scanner(weights, sample, device, config, judging)
+    if sample is not None or not judging:
+        yield from _scan(scanner, chosen)
+        return
+    full = Scanner(weights, sample, device, config)
+    groups = templates(weights, chosen)
+    scanner.sketched = frozenset(weights[at].name for at in groups)
+    yield from refined(_scan(scanner, chosen), groups, lambda some: _scan(full, some))
+
+
+def _scan(scanner: Scanner, chosen: Sequence[int]) -> Iterator[tuple[int, Pair]]:
+    """Yield position, measure and judgement of the weights as they are done.
+
+    A few pieces more than there are threads are under way at a time, so that memory stays bounded.
+    """
     workers = cores()
     pool = ThreadPoolExecutor(workers, thread_name_prefix="scan")
     queue: set[Future[Any]] = set()

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Literal
 
 Verdict = Literal["trained", "at_init", "constant", "invalid", "undecided"]
+Axis = Literal["rows", "columns", "matrices"]
 Kind = Literal["checkpoint", "server"]
 Family = Literal[
     "", "normal", "uniform", "truncated", "orthogonal", "zeros", "ones", "constant", "memory"
@@ -81,6 +82,32 @@ class Measure:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class JudgedPart:
+    """A part of a matrix, or of a stack of them, with a verdict of its own.
+
+    Attributes
+    ----------
+    axis
+        ``rows``, ``columns``, or ``matrices`` of a stack.
+    start, stop
+        Where it lies, counted from 0, without `stop`.
+    name
+        A projection's name inside a fused matrix, "" for a block.
+    """
+
+    axis: Axis
+    start: int
+    stop: int
+    verdict: Verdict
+    name: str = ""
+
+    def text(self) -> str:
+        """Return what it is, as a sentence names it."""
+        where = f"{self.axis} {self.start:,} to {self.stop - 1:,}"
+        return f"its {self.name} ({where})" if self.name else where
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Judgement:
     """What is concluded of one tensor, and how.
 
@@ -97,6 +124,8 @@ class Judgement:
         The statistics behind it by name (``kurtosis_z``, ``ks``, ``gram``, ``tracy_widom``, ...).
     stage
         1: the cheap statistics decided. 2: the spectrum did. 0: a deterministic check did.
+    parts
+        Parts with a verdict other than the rest has: blocks at initialisation in a trained matrix.
     """
 
     verdict: Verdict
@@ -108,3 +137,4 @@ class Judgement:
     power_text: str = ""
     statistics: tuple[tuple[str, float], ...] = ()
     stage: int = 1
+    parts: tuple[JudgedPart, ...] = ()

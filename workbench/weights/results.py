@@ -176,6 +176,7 @@ class WeightScan(Result):
             row |= {
                 "shape": list(tensor.shape),
                 "corroboration": "; ".join(tensor.corroboration),
+                "parts": "; ".join(part.text() for part in tensor.parts),
             }
             yield row | {f"statistic_{name}": value for name, value in tensor.statistics}
 

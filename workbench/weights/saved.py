@@ -11,13 +11,13 @@ from msgspec import Meta, Struct
 from workbench.core.saving import Saved
 from workbench.weights.changes import Change
 from workbench.weights.columns import Pair, ScannedTensor
-from workbench.weights.records import Family, Judgement, Kind, Measure, Verdict
+from workbench.weights.records import Family, JudgedPart, Judgement, Kind, Measure, Verdict
 
 Count = Annotated[int, Meta(ge=0)]
 Number = float | None
 
 
-class SavedTensor(Struct, frozen=True):
+class SavedTensor(Struct, frozen=True, omit_defaults=True):
     """One `ScannedTensor`, written."""
 
     name: str
@@ -57,6 +57,7 @@ class SavedTensor(Struct, frozen=True):
     power_text: str
     statistics: dict[str, Number]
     stage: int
+    parts: tuple[JudgedPart, ...] = ()
 
     @classmethod
     def of(cls, row: ScannedTensor) -> SavedTensor:

@@ -25,6 +25,8 @@ _JUMPS = 8
 _NEARLY = 0.3
 # Values so many deviations out are left out of the mean, so often.
 _ALONE, _TRIMS = 30.0, 6
+# Below this share of the mean square a variance is not taken from it.
+_SHARE_OF_SQUARE = 0.1
 # How far the norms may be more alike than expected: the kurtosis that is expected is itself estimated.
 _SLACK_BELOW = 0.05
 
@@ -91,7 +93,8 @@ def spectrum(values: Floats, slack: float = 0.05) -> Spectrum:
         All zero where fewer than two rows or columns hold anything but a constant.
     """
     rows, columns = values.shape
-    some_rows, some_columns = values.any(axis=1), values.any(axis=0)
+    zeros = values == 0
+    some_rows, some_columns = ~zeros.all(axis=1), ~zeros.all(axis=0)
     nothing = Spectrum(
         rows=rows,
         columns=columns,
@@ -100,16 +103,16 @@ def spectrum(values: Floats, slack: float = 0.05) -> Spectrum:
     )
     if nothing.empty_rows or nothing.empty_columns:
         values = values[some_rows][:, some_columns]
-    filled = int(np.count_nonzero(values)) / max(values.shape) if values.size else 0.0
+    filled = (zeros.size - int(np.count_nonzero(zeros))) / max(values.shape) if values.size else 0.0
     nothing = dataclasses.replace(nothing, filled=filled)
     if min(values.shape) < 2:
         return nothing
-    mean, spread = _middle(values)
+    mean, spread = middle(values)
     if not spread > 0:
         return nothing
     plain = values / np.float32(spread)
     values = plain - np.float32(mean / spread)
-    matrix = _equilibrated(values)
+    matrix = equilibrated(values)
     if min(matrix.shape) < 2:
         return nothing
     fourth = float(np.mean(np.square(np.square(matrix)), dtype=np.float64))
@@ -142,12 +145,12 @@ def spectrum(values: Floats, slack: float = 0.05) -> Spectrum:
     )
 
 
-def _middle(values: Floats) -> tuple[float, float]:
+def middle(values: Floats) -> tuple[float, float]:
     """Return mean and standard deviation, without the few values that would make both by themselves.
 
     One value of 10^4 in a matrix of 0.02 has a mean of its own: taken off the others, it is a direction.
     """
-    mean, spread = float(values.mean(dtype=np.float64)), float(values.std(dtype=np.float64))
+    mean, spread = _moments(values)
     for _ in range(_TRIMS):
         if max(float(values.max()) - mean, mean - float(values.min())) <= _ALONE * spread:
             break
@@ -159,6 +162,18 @@ def _middle(values: Floats) -> tuple[float, float]:
     return mean, spread
 
 
+def _moments(values: Floats) -> tuple[float, float]:
+    """Return mean and standard deviation: sums of float32 within a row, of float64 over the rows."""
+    sums = values @ np.ones(values.shape[1], dtype=np.float32)
+    mean = float(sums.sum(dtype=np.float64) / values.size)
+    square = float(np.einsum("ij,ij->i", values, values).sum(dtype=np.float64) / values.size)
+    variance = square - mean * mean
+    if variance > _SHARE_OF_SQUARE * square:
+        return mean, float(np.sqrt(variance))
+    # A mean far from zero, or squares that float32 does not hold.
+    return float(values.mean(dtype=np.float64)), float(values.std(dtype=np.float64))
+
+
 def _chance(fourth: float, rows: int) -> float:
     """Return the mean squared cosine between rows, times the columns, of independent entries.
 
@@ -168,7 +183,7 @@ def _chance(fourth: float, rows: int) -> float:
     return (rows - fourth) / (rows - 1)
 
 
-def _equilibrated(values: Floats) -> Floats:
+def equilibrated(values: Floats) -> Floats:
     """Return the values with rows and columns of mean square one, and empty ones left out."""
     matrix = values
     for _ in range(_ROUNDS):
@@ -228,9 +243,20 @@ def _entry_kurtosis(fourth: float, shape: tuple[int, ...]) -> float:
 
 
 def _edge_z(largest: float, m: int, n: int) -> float:
+    at, spread = _edge(m, n)
+    return float(((largest - at) / spread - _TW_MEAN) / _TW_SD)
+
+
+def _edge(m: int, n: int) -> tuple[float, float]:
+    """Return the Marchenko-Pastur edge of squared singular values, and the width that they fluctuate by."""
     root = np.sqrt(n - 1) + np.sqrt(m)
-    spread = root * (1 / np.sqrt(n - 1) + 1 / np.sqrt(m)) ** (1 / 3)
-    return float(((largest - root**2) / spread - _TW_MEAN) / _TW_SD)
+    return root**2, root * (1 / np.sqrt(n - 1) + 1 / np.sqrt(m)) ** (1 / 3)
+
+
+def edge_of(m: int, n: int, z: float) -> float:
+    """Return the squared singular value of m x n entries of variance one that is `z` deviations out."""
+    at, spread = _edge(m, n)
+    return float(at + spread * (_TW_MEAN + z * _TW_SD))
 
 
 def _largest(matrix: Floats) -> float:

@@ -11,17 +11,19 @@ from typing import Any
 import numpy as np
 
 from workbench.checkpoint.templates import spans
+from workbench.weights.blocks import judge_blocks
 from workbench.weights.checks import check
 from workbench.weights.context import Context
 from workbench.weights.matrices import by_looking
-from workbench.weights.records import Judgement, Measure
+from workbench.weights.moments import moments
+from workbench.weights.records import JudgedPart, Judgement, Measure, Verdict
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 Rows = Callable[[int, int], Floats]
 
 # The worst first. A constant matrix passes nothing on, so it is worse than one that cannot be told.
 _SETS = 4  # of equal matrices that are named
-_ORDER = ("invalid", "at_init", "constant", "undecided", "trained")
+_ORDER: tuple[Verdict, ...] = ("invalid", "at_init", "constant", "undecided", "trained")
 
 
 def judge_stack(measure: Measure, rows: Rows, context: Context) -> Judgement:
@@ -74,6 +76,19 @@ def judge_stack(measure: Measure, rows: Rows, context: Context) -> Judgement:
         reason=reason,
         corroboration=(*first.corroboration, *contrast, *map(_same, equal[:_SETS])),
         statistics=(*counts, *first.statistics),
+        parts=_parts(found, verdict),
+    )
+
+
+def _parts(found: list[Judgement], verdict: Verdict) -> tuple[JudgedPart, ...]:
+    """Return runs of matrices that have the worst verdict, where others have a better one."""
+    bad = [one.verdict == verdict for one in found]
+    if verdict == "trained" or all(bad):
+        return ()
+    edges = np.flatnonzero(np.diff(np.array([False, *bad, False], dtype=np.int8))).tolist()
+    return tuple(
+        JudgedPart("matrices", start, stop, verdict)
+        for start, stop in zip(edges[::2], edges[1::2], strict=True)
     )
 
 
@@ -96,35 +111,9 @@ def _same(at: list[int]) -> str:
 
 def _judge_one(stack: Measure, matrix: Floats, context: Context) -> Judgement:
     measure = moments(stack, matrix)
-    return check(measure) or by_looking(measure, lambda start, stop: matrix[start:stop], context)
 
+    def rows(start: int, stop: int) -> Floats:
+        return matrix[start:stop]
 
-def moments(whole: Measure, matrix: Floats) -> Measure:
-    """Return the measure of one matrix, in the place of that of the whole."""
-    good = matrix[np.isfinite(matrix)].astype(np.float64)
-    mean, std = (float(good.mean()), float(good.std())) if good.size else (0.0, 0.0)
-    fourth = float(np.mean(((good - mean) / std) ** 4)) - 3 if std else 0.0
-    low, high = (float(good.min()), float(good.max())) if good.size else (0.0, 0.0)
-    magnitude = np.abs(good[good != 0])
-    outside = int(((magnitude < 2.0**-40) | (magnitude > 2.0**20)).sum())
-    return dataclasses.replace(
-        whole,
-        shape=matrix.shape,
-        count=matrix.size,
-        seen=matrix.size,
-        mean=mean,
-        std=std,
-        min=low,
-        max=high,
-        absmax=max(-low, high),
-        zeros=int(good.size - magnitude.size),
-        nan=int(np.isnan(matrix).sum()),
-        inf=int(np.isinf(matrix).sum()),
-        kurtosis=fourth,
-        top_exponent_share=outside / matrix.size,
-        row_dispersion=None,
-        column_dispersion=None,
-        empty_rows=0.0,
-        empty_columns=0.0,
-        ks=None,
-    )
+    found = check(measure)
+    return found or judge_blocks(by_looking(measure, rows, context), measure, rows, context)

@@ -23,6 +23,8 @@ _FEWEST_FILLED = 12
 
 # Thresholds on |z|, fixed on one half of the corpus of benchmarks/weights_accuracy.
 TRAINED, AT_INIT = 6.5, 4.0
+# Of values whose scale is not that of a known init: a trained matrix is known that shows 3.4.
+AT_INIT_OF_UNKNOWN_SCALE = 3.0
 # One that was trained is known whose rows are more orthogonal than chance by 3.4, and nothing else.
 _AT_INIT_BELOW = 3.0
 # What the rounding of a format does to the norms of rows of an init: groups that share a power of two as
@@ -32,6 +34,8 @@ _SLACK, _SLACK_ROUNDED, _SLACK_POWERS = 0.05, 0.1, 0.5
 _ORTHOGONAL, _ORTHOGONAL_ROUNDED = 0.002, 0.08
 
 _KURTOSIS_OF_A_BASIS = 1.0
+# What rounding does to the kurtosis of an orthogonal init.
+_KURTOSIS_OF_A_TYPE, _ROUNDED_KURTOSIS = 0.02, 0.3
 
 # Coherent relative change that is seen with 95 %: (m n)^(-1/4) (1 + 4.9 (m n)^(-1/6)). The limit is
 # theory, the way beyond it follows from the edge's width, and 4.9 is measured
@@ -46,6 +50,7 @@ class Evidence:
     verdict: Literal["trained", "none", "undecided", "orthogonal"]
     text: str
     is_thin: bool = False  # too few values beside zeros for any statistic
+    strongest: float = 0.0  # z value of what is most like structure
 
 
 _TEXTS = {
@@ -110,6 +115,14 @@ def evidence(seen: Spectrum, rounded: bool, whole: bool = True) -> Evidence:
     beside = max(abs(seen.row_neighbours), abs(seen.column_neighbours))
     random = beside < TRAINED and abs(seen.kurtosis) < _KURTOSIS_OF_A_BASIS
     if seen.orthogonality < limit and seen.gram < -TRAINED and random:
+        off = _off_haar(seen, rounded)
+        if off > TRAINED:
+            return Evidence(
+                "undecided",
+                f"its rows are orthogonal to each other, but its entries (kurtosis {seen.kurtosis:.2f}, z = "
+                f"{off:.0f}) do not follow the law of an orthogonal init: training under a constraint, or "
+                "Muon, leaves this",
+            )
         return Evidence(
             "orthogonal",
             f"its rows are orthogonal to each other (mean squared cosine {seen.orthogonality:.2g} of chance)",
@@ -141,7 +154,16 @@ def evidence(seen: Spectrum, rounded: bool, whole: bool = True) -> Evidence:
     less = min(by_name, key=lambda name: by_name[name] if name in _LESS else 0.0)
     if by_name[less] < -(_AT_INIT_BELOW if less == "gram" else AT_INIT):
         return Evidence("undecided", f"{_LESS[less]} (z = {by_name[less]:.1f})")
-    return Evidence("none", f"gram z = {seen.gram:.1f}, largest singular value z = {seen.edge:.1f}")
+    text = f"gram z = {seen.gram:.1f}, largest singular value z = {seen.edge:.1f}"
+    return Evidence("none", text, strongest=by_name[strongest[0]])
+
+
+def _off_haar(seen: Spectrum, rounded: bool) -> float:
+    """Return how far the kurtosis is from that of a matrix drawn orthogonal, -6 / (n + 2), as a z value."""
+    longer, size = max(seen.rows, seen.columns), seen.rows * seen.columns
+    allowed = _ROUNDED_KURTOSIS if rounded else _KURTOSIS_OF_A_TYPE
+    off = max(abs(seen.kurtosis + 6 / (longer + 2)) - allowed, 0.0)
+    return float(off / (24 / size) ** 0.5)
 
 
 def visible_change(rows: int, columns: int) -> float:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from workbench.weights.blocks import judge_blocks
 from workbench.weights.by_design import judge_fixed
 from workbench.weights.checks import check
 from workbench.weights.context import BUDGET, Context, context_of
@@ -63,4 +64,5 @@ def judge(measure: Measure, rows: Rows, context: Context | None = None) -> Judge
         return judge_vector(measure, context.fan_in)
     if context.is_stack:
         return judge_stack(measure, rows, context)
-    return judge_parts(judge_matrix(measure, rows, context), measure, rows, context)
+    whole = judge_parts(judge_matrix(measure, rows, context), measure, rows, context)
+    return judge_blocks(whole, measure, rows, context)
