@@ -21,8 +21,8 @@ IDS = [case.name for case in CASES]
 # Healthy by their state, and not cleared: what the evidence lacks.
 NOT_CLEARED = {"trap-dp-healthy": "not checked: main process"}
 
-# Rules with cases in the tests of their borders, of the log's witnesses and of the GPUs' load.
-ELSEWHERE = {
+# Rules that no case of the table is of.
+WITHOUT_CASE = {
     "sequence_numbers", "collective_timeout", "deepep_timeout", "held_rank", "health_check", "stuck_helper",
     "gpu_computes", "outside_group", "loop_sync", "loop_collective",
 }  # fmt: skip
@@ -48,7 +48,7 @@ def test_case(case: Case) -> None:
 def test_there_are_enough_cases_and_none_twice() -> None:
     assert len(CASES) >= 25
     assert len(set(IDS)) == len(IDS)
-    assert {rule.code for rule in RULES} - {diagnosed(name).rule for name in IDS} == ELSEWHERE
+    assert {rule.code for rule in RULES} - {diagnosed(name).rule for name in IDS} == WITHOUT_CASE
 
 
 @pytest.mark.parametrize("name", IDS)

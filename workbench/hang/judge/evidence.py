@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from workbench.core.finding import Experiment, Finding, Severity
 from workbench.errors import shorten
 from workbench.hang.judge import gpu_load, halts, waits, wording
-from workbench.hang.judge.join import BUSY_IO
 from workbench.hang.judge.phases import MarkedLine
 from workbench.hang.judge.rank_group import BUSY_GPU, GroupRank, RankGroup
 from workbench.hang.judge.rules import Judgement, Rule
+from workbench.hang.judge.tracked_rank import BUSY_IO
 from workbench.hang.records import FAULTS, WELL, Phase, Scene
 
 PHASES: dict[str, str] = {
