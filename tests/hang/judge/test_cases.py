@@ -115,7 +115,7 @@ def test_the_incident_says_what_follows_and_what_does_not() -> None:
     assert "utilisation 0 %" in seen
     assert "memory 77824 MiB" in seen
     with_stacks = diagnosed("incident-with-stacks")
-    assert "later-aborted" in {finding.code for finding in with_stacks.findings}
+    assert "later_aborted" in {finding.code for finding in with_stacks.findings}
 
 
 def test_a_success_is_never_called_a_proof() -> None:

@@ -379,13 +379,13 @@ def _further(judged: Judgement) -> list[Finding]:
 
     if group.alive and group.story.errors_of("heartbeat"):
         note(
-            "later-aborted",
+            "later_aborted",
             "the log ends with NCCL's heartbeat abort",
             "The abort is the end of a hang, not its cause.",
         )
     if group.alive and not group.complete and not judged.odd and rule.state == "hung":
         note(
-            "nobody-accused",
+            "nobody_accused",
             "a culprit is not named",
             "The stack of a rank is missing, and the others may be waiting for that rank.",
         )
@@ -394,25 +394,25 @@ def _further(judged: Judgement) -> list[Finding]:
         places = "; ".join(f"{name_of(r)} in {place_of(r)}" for r in group.alive[:4])
         if alike:
             note(
-                "all-alike",
+                "all_alike",
                 "all ranks are at the same place",
                 "Their stacks do not point at one rank.",
             )
         else:
             note(
-                "no-culprit",
+                "no_culprit",
                 "the ranks are at different places, and by the rules none of them is behind",
                 places,
             )
     counts = group.story.addresses
     if len(set(counts.values())) > 1:
         parts = ", ".join(f"rank {rank}: {n}" for rank, n in counts.items())
-        note("addresses-differ", "the ranks registered different numbers of graph addresses", parts)
+        note("addresses_differ", "the ranks registered different numbers of graph addresses", parts)
     if group.behind:
         title = (
             f"by NCCL's own counts ranks {wording.spans(group.behind)} launched fewer collectives"
         )
-        note("ras-behind", title, "NCCL RAS sees its own communicators, not gloo's.")
+        note("ras_behind", title, "NCCL RAS sees its own communicators, not gloo's.")
     return found
 
 

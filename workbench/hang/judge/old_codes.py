@@ -104,7 +104,7 @@ def rule_of(code: str, state: State, phase: Phase, findings: Sequence[Finding]) 
 
 def findings_of(code: str, rule: str, findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """Return findings with the verdict's own under today's code."""
-    old = f"hang-{code.lower()}"
+    old = f"hang_{code.lower()}"
     return tuple(
         dataclasses.replace(one, code=f"hang.{rule}") if one.code == old else one
         for one in findings
