@@ -57,7 +57,7 @@ def rank_of(base: RankGroup, number: int, seen: TrackedRank) -> GroupRank:
         dump=dump,
         frames=frames,
         wait=wait,
-        phase=_phase_of(frames, dump, base.version),
+        phase=_phase_of(frames, dump, base),
         snapshots=len(same),
         gpu=_gpu(snapshot, process),
         halted=halts.halted(
@@ -70,11 +70,13 @@ def rank_of(base: RankGroup, number: int, seen: TrackedRank) -> GroupRank:
     return _with_motion(rank, same)
 
 
-def _phase_of(frames: Sequence[Frame], dump: Dump | None, version: str) -> Phase:
+def _phase_of(frames: Sequence[Frame], dump: Dump | None, base: RankGroup) -> Phase:
     """Return the phase that the thread of interest tells, or else the main thread."""
-    told = phases.phase_of(frames, version)
+    told = phases.phase_of(frames, base.version, base.engine)
     main = dump.main if dump is not None else None
-    return told if told != "unknown" or main is None else phases.phase_of(main.frames, version)
+    if told != "unknown" or main is None:
+        return told
+    return phases.phase_of(main.frames, base.version, base.engine)
 
 
 def _gone(base: RankGroup, number: int, process: Process, vanished: bool, alive: bool) -> str:

@@ -12,6 +12,8 @@ from workbench.evidence.pseudonyms import TOKEN
 from workbench.facts.flags import canonical
 from workbench.facts.startup import rank_of_prefix, world_rank
 from workbench.facts.startup_markers import read_marker
+from workbench.hang.read.engine import engine_of, launched_ranks, version_of, with_engine_roles
+from workbench.hang.read.families import with_families
 from workbench.hang.read.host import Host, Moment, command_arguments, log_moments
 from workbench.hang.read.launch_sizes import launch_sizes
 from workbench.hang.read.log import ReadLog
@@ -43,8 +45,9 @@ class Joined:
         for host in hosts:
             self._own_logs(host)
         self._one_launch()
+        self.engine = engine_of(hosts)
         self.arguments = self._arguments()
-        self.version = next((host.version for host in hosts if host.version), "")
+        self.version = version_of(hosts, self.engine)
         self.sizes = (self._size("tp-size"), self._size("pp-size"))
         attention = self._given("enable-dp-attention") == "True" or self._size("attn-dp-size") > 1
         self.replicas = 1 if attention else self._size("dp-size")
@@ -53,6 +56,7 @@ class Joined:
     def scene(self) -> Scene:
         """Return the scene; raises where two servers are in it."""
         snapshots = [one for host in self.hosts for one in self._snapshots(host)]
+        snapshots = [with_families(with_engine_roles(one, self.engine)) for one in snapshots]
         snapshots = _apart(self._merged(snapshots))
         self._sized_by(snapshots)
         snapshots = [self._numbered(one) for one in snapshots]
@@ -77,10 +81,11 @@ class Joined:
             source=self.source,
             snapshots=tuple(sorted(snapshots, key=lambda one: one.at)),
             logs=tuple(dataclasses.replace(log.log, ahead=ahead.get(id(log))) for log in logs),
+            engine=self.engine,
             version=self.version,
             arguments=self.arguments,
             environment=self._environment(),
-            expected_ranks=self._expected(),
+            expected_ranks=self._expected() or launched_ranks(snapshots, self.engine),
             sizes=self.told,
             port_open=(True in ports) if ports else None,
             exits=self._exits(snapshots),
