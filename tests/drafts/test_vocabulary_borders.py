@@ -49,7 +49,7 @@ def test_t2d_that_agrees_does_not_clear_ids_beyond_the_target() -> None:
 def test_ids_are_taken_for_absolute_only_where_sums_go_far_past_the_vocabulary() -> None:
     def found(past: int) -> set[str]:
         """Return the codes for a d2t of which the sums reach `past` ids past the last."""
-        return {code for code in run(draft(d2t=np.arange(D) + 1 + past)) if code.startswith("d2t-")}
+        return {code for code in run(draft(d2t=np.arange(D) + 1 + past)) if code.startswith("d2t_")}
 
     assert found(0) == {"d2t_cannot_tell"}
     # A map of offsets that is wrong by a few is out of range, and not known to be one of ids.
