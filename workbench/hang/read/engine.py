@@ -6,8 +6,9 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 
 from workbench.facts import engines
-from workbench.hang.read.host import Host
-from workbench.hang.records import Process, Rank, Snapshot
+from workbench.hang.read.host import Host, Moment
+from workbench.hang.read.processes import as_process
+from workbench.hang.records import Dump, Process, Rank, Snapshot
 
 _MOST_FRAMES = 200_000
 # Launchers that number plain Python processes by variables.
@@ -107,3 +108,23 @@ def launched_ranks(snapshots: Iterable[Snapshot], engine: str) -> int | None:
         if (value := process.environment.get(size, "")).isdecimal() and 0 < int(value) < 1 << 16
     }
     return sizes.pop() if len(sizes) == 1 else None
+
+
+def process_of_dump(dump: Dump, host: str, moment: Moment) -> Process | None:
+    """Return the process of a dump that no list of processes names; None where nothing tells who it is."""
+    title = moment.titles.get(dump.pid, "")
+    process = as_process(dump.pid, host, title)
+    if process.role != "other":
+        return process
+    number = moment.ranks.get(dump.pid)
+    if number is not None:  # whoever named the file knew the rank
+        return dataclasses.replace(process, role="scheduler", rank=Rank(number, tp=number))
+    main = dump.main
+    functions = {f.function.rpartition(".")[2] for f in main.frames} if main else set()
+    if "run_scheduler_process" in functions:
+        return dataclasses.replace(process, role="scheduler")
+    if "run_detokenizer_process" in functions:
+        return dataclasses.replace(process, role="detokenizer")
+    if "launch_server" in functions or "_wait_for_scheduler_ready" in functions:
+        return dataclasses.replace(process, role="parent")
+    return process if title else None

@@ -12,7 +12,13 @@ from workbench.evidence.pseudonyms import TOKEN
 from workbench.facts.flags import canonical
 from workbench.facts.startup import rank_of_prefix, world_rank
 from workbench.facts.startup_markers import read_marker
-from workbench.hang.read.engine import engine_of, launched_ranks, version_of, with_engine_roles
+from workbench.hang.read.engine import (
+    engine_of,
+    launched_ranks,
+    process_of_dump,
+    version_of,
+    with_engine_roles,
+)
 from workbench.hang.read.families import with_families
 from workbench.hang.read.host import Host, Moment, command_arguments, log_moments
 from workbench.hang.read.launch_sizes import launch_sizes
@@ -20,7 +26,7 @@ from workbench.hang.read.log import ReadLog
 from workbench.hang.read.processes import as_process, rank_of_parts, with_world
 from workbench.hang.read.pyspy import TextDump
 from workbench.hang.read.ras import MOST_RANKS
-from workbench.hang.records import Dump, Gpu, Process, Rank, Scene, Snapshot
+from workbench.hang.records import Gpu, Process, Rank, Scene, Snapshot
 
 _MOST_NOTES = 60
 # Seconds that a log's clock may be off from that of the processes' starts.
@@ -230,7 +236,7 @@ class Joined:
             at = times[-1] if times else moment.written
         for dump in moment.dumps:
             if dump.pid not in processes:
-                process = _from_dump(dump, host.name, moment)
+                process = process_of_dump(dump, host.name, moment)
                 if process is not None:
                     processes[dump.pid] = process
         dumps = [
@@ -453,26 +459,6 @@ def _on_host(one: Snapshot, host: str) -> Snapshot:
         processes=tuple(dataclasses.replace(process, host=host) for process in one.processes),
         gpus=tuple(dataclasses.replace(gpu, host=host) for gpu in one.gpus),
     )
-
-
-def _from_dump(dump: Dump, host: str, moment: Moment) -> Process | None:
-    """Return the process of a dump that no list of processes names; None where nothing tells who it is."""
-    title = moment.titles.get(dump.pid, "")
-    process = as_process(dump.pid, host, title)
-    if process.role != "other":
-        return process
-    number = moment.ranks.get(dump.pid)
-    if number is not None:  # whoever named the file knew the rank
-        return dataclasses.replace(process, role="scheduler", rank=Rank(number, tp=number))
-    main = dump.main
-    functions = {f.function.rpartition(".")[2] for f in main.frames} if main else set()
-    if "run_scheduler_process" in functions:
-        return dataclasses.replace(process, role="scheduler")
-    if "run_detokenizer_process" in functions:
-        return dataclasses.replace(process, role="detokenizer")
-    if "launch_server" in functions or "_wait_for_scheduler_ready" in functions:
-        return dataclasses.replace(process, role="parent")
-    return process if title else None
 
 
 def _one_launch(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
