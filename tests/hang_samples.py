@@ -218,7 +218,7 @@ def idle() -> HangDiagnosis:
     )  # fmt: skip
     return dataclasses.replace(
         base,
-        rule="R15",
+        rule="idle",
         verdict=verdict(
             "idle",
             "healthy and idle: all ranks are in their event loops and wait for requests (2 of 2 ranks)",

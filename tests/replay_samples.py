@@ -125,7 +125,7 @@ def replay_of(replayed: Replayed, words: dict[int, str], **changes: object) -> R
         course=tuple((float(n), float(n)) for n in replayed.accepted[:96]),
         findings=(
             Finding(
-                "key-dropped", "error", "ten keys are dropped", "as it is", changes_output=True
+                "key_dropped", "error", "ten keys are dropped", "as it is", changes_output=True
             ),
         ),
         notes=("loaded and driven as the evidence was launched",),

@@ -46,9 +46,6 @@ OF_THE_PACKAGE = {"__version__", "__file__"}
 LONGEST = 500  # lines of a file: beyond that nobody reads it whole
 # Longer today. A file that has become shorter must leave the list, and no other may join it.
 TOO_LONG = {
-    "workbench/checkpoint/open.py",
-    "workbench/hang/judge/join.py",
-    "workbench/hang/judge/rules.py",
     "tests/hang/collect/test_collector.py",
     "tests/hang/judge/test_borders.py",
     "tests/hang/read/test_scene.py",

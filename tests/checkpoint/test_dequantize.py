@@ -14,9 +14,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.engines import environments
+from workbench.checkpoint.checkpoint import Checkpoint
 from workbench.checkpoint.dequantize import LogicalWeight, logical_weights
 from workbench.checkpoint.number import table_of
-from workbench.checkpoint.open import Checkpoint, open_checkpoint
+from workbench.checkpoint.open import open_checkpoint
 from workbench.errors import CheckpointError
 
 SCRIPT = Path(__file__).parents[1] / "engines" / "quantize.py"

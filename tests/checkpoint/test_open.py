@@ -18,7 +18,8 @@ import torch
 from packaging.version import Version
 from safetensors.torch import load_file, save_file
 
-from workbench.checkpoint.open import Checkpoint, open_checkpoint
+from workbench.checkpoint.checkpoint import Checkpoint
+from workbench.checkpoint.open import open_checkpoint
 from workbench.errors import CheckpointError
 from workbench.facts.flat_config import flattened
 

@@ -44,7 +44,7 @@ def test_how_many_layers_a_class_builds_fc_for(
 ) -> None:
     for width in range(2, 6):
         found = run(joined(width, **config), *where)
-        assert ("fc-width" in found) is (width != layers), width
+        assert ("fc_width" in found) is (width != layers), width
 
 
 @pytest.mark.parametrize(
@@ -53,22 +53,22 @@ def test_how_many_layers_a_class_builds_fc_for(
      ("sglang", "LlamaForCausalLMEagle3")],
 )  # fmt: skip
 def test_fc_is_not_judged_for_a_class_or_release_that_is_not_known(where: tuple[str, str]) -> None:
-    assert "fc-width" in run(joined(5), *LLAMA)
-    assert "fc-width" not in run(joined(5), *where)
+    assert "fc_width" in run(joined(5), *LLAMA)
+    assert "fc_width" not in run(joined(5), *where)
 
 
 @pytest.mark.parametrize("version", ["", "==main"])
 def test_a_version_that_is_none_proves_nothing(version: str) -> None:
-    assert "lm-head-replaced" in run(borrowing(), "sglang==0.5.14")
-    assert "norm-output-not-read" in run(normed("", norm_output=True), "sglang==0.5.11")
-    assert "lm-head-replaced" not in run(borrowing(), f"sglang{version}")
-    assert "norm-output-not-read" not in run(normed("", norm_output=True), f"sglang{version}")
+    assert "lm_head_replaced" in run(borrowing(), "sglang==0.5.14")
+    assert "norm_output_not_read" in run(normed("", norm_output=True), "sglang==0.5.11")
+    assert "lm_head_replaced" not in run(borrowing(), f"sglang{version}")
+    assert "norm_output_not_read" not in run(normed("", norm_output=True), f"sglang{version}")
 
 
 def test_how_sure_a_form_that_is_not_read_is() -> None:
-    read = run(nested(), "sglang==0.5.23", LLAMA[1])["speculators-config"]
+    read = run(nested(), "sglang==0.5.23", LLAMA[1])["speculators_config"]
     assert certainty(read) == ("error", "certain", True)
-    read = run(nested(), "vllm==0.10.0", VLLM)["speculators-config"]
+    read = run(nested(), "vllm==0.10.0", VLLM)["speculators_config"]
     assert certainty(read) == ("error", "likely", True)
 
 
@@ -83,9 +83,9 @@ def test_tensors_are_found_under_any_prefix_and_by_their_whole_name() -> None:
         made.arrays["fc.weight"] = np.zeros((H, 4 * H), np.float32)
         return set(run(prefixed(made, prefix)))
 
-    assert {"fc-width", "norm-not-applied"} <= codes("")
+    assert {"fc_width", "norm_not_applied"} <= codes("")
     assert codes("model.") == codes("")
-    assert not {"fc-width", "norm-not-applied"} & codes("own_")
+    assert not {"fc_width", "norm_not_applied"} & codes("own_")
 
 
 @pytest.mark.parametrize(("count", "draft_like"), [(4096, True), (4097, False)])
@@ -93,20 +93,20 @@ def test_a_checkpoint_of_thousands_of_tensors_is_no_draft(count: int, draft_like
     made = draft(t2d=KEPT, architectures=["LlamaForCausalLM"])
     for n in range(count - len(made.arrays)):
         made.arrays[f"model.layers.{n}.x"] = np.zeros(1, np.float32)
-    assert ("base-architecture" in run(made, cls="LlamaForCausalLM")) is draft_like
+    assert ("base_architecture" in run(made, cls="LlamaForCausalLM")) is draft_like
 
 
 def test_the_evidence_names_the_field_that_does_not_fit() -> None:
-    plain = run(draft(t2d=KEPT), target=target(hidden_size=2 * H))["target-hidden-size"]
-    wide = run(draft(t2d=KEPT, target_hidden_size=2 * H), target=target())["target-hidden-size"]
+    plain = run(draft(t2d=KEPT), target=target(hidden_size=2 * H))["target_hidden_size"]
+    wide = run(draft(t2d=KEPT, target_hidden_size=2 * H), target=target())["target_hidden_size"]
     assert plain.evidence_for[0].endswith(f"the draft's hidden_size {H}")
     assert wide.evidence_for[0].endswith(f"the draft's target_hidden_size {2 * H}")
 
 
 def test_ids_beyond_an_unknown_vocabulary_are_none() -> None:
     made = draft(d2t=KEPT - np.arange(D), vocab_size=..., draft_vocab_size=D)
-    assert "d2t-out-of-range" not in run(made)
+    assert "d2t_out_of_range" not in run(made)
     below = KEPT - np.arange(D)
     below[0] = -1
-    odd = run(draft(d2t=below, vocab_size=..., draft_vocab_size=D))["d2t-out-of-range"]
+    odd = run(draft(d2t=below, vocab_size=..., draft_vocab_size=D))["d2t_out_of_range"]
     assert f"1 of {D} draft ids are outside" in odd.evidence_for

@@ -35,36 +35,36 @@ def test_the_last_id_of_the_vocabulary_is_one_and_the_next_is_not(
 ) -> None:
     d2t = np.full(D, V - D)  # the upper half of the vocabulary: no list of ids looks like it
     d2t[at] = to - at
-    assert ("d2t-out-of-range" in run(draft(d2t=d2t))) is out
+    assert ("d2t_out_of_range" in run(draft(d2t=d2t))) is out
 
 
 def test_t2d_that_agrees_does_not_clear_ids_beyond_the_target() -> None:
     small, same = target(vocab_size=KEPT[-1]), target(vocab_size=int(KEPT[-1]) + 1)
-    assert "d2t-out-of-range" in run(
+    assert "d2t_out_of_range" in run(
         draft(t2d=KEPT), target=Config(small.raw | {"vocab_size": 254})
     )
-    assert "d2t-out-of-range" not in run(draft(t2d=KEPT), target=same)
+    assert "d2t_out_of_range" not in run(draft(t2d=KEPT), target=same)
 
 
 def test_ids_are_taken_for_absolute_only_where_sums_go_far_past_the_vocabulary() -> None:
     def found(past: int) -> set[str]:
         """Return the codes for a d2t of which the sums reach `past` ids past the last."""
-        return {code for code in run(draft(d2t=np.arange(D) + 1 + past)) if code.startswith("d2t-")}
+        return {code for code in run(draft(d2t=np.arange(D) + 1 + past)) if code.startswith("d2t_")}
 
-    assert found(0) == {"d2t-cannot-tell"}
+    assert found(0) == {"d2t_cannot_tell"}
     # A map of offsets that is wrong by a few is out of range, and not known to be one of ids.
-    assert found(1) == {"d2t-out-of-range"}
-    assert found(D // 2 - 1) == {"d2t-out-of-range"}
-    assert found(D // 2) == {"d2t-absolute"}
+    assert found(1) == {"d2t_out_of_range"}
+    assert found(D // 2 - 1) == {"d2t_out_of_range"}
+    assert found(D // 2) == {"d2t_absolute"}
 
 
 def test_one_doubled_id_is_proof_and_one_step_back_is_none() -> None:
-    same = run(draft(d2t=moved(7, int(KEPT[6]))))["d2t-not-increasing"]
-    back = run(draft(d2t=moved(7, int(KEPT[6]) - 1)))["d2t-not-increasing"]
+    same = run(draft(d2t=moved(7, int(KEPT[6]))))["d2t_not_increasing"]
+    back = run(draft(d2t=moved(7, int(KEPT[6]) - 1)))["d2t_not_increasing"]
     up = run(draft(d2t=moved(7, int(KEPT[6]) + 1)))
     assert (same.severity, same.confidence) == ("error", "certain")
     assert (back.severity, back.confidence) == ("warning", "possible")
-    assert "d2t-not-increasing" not in up
+    assert "d2t_not_increasing" not in up
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_one_doubled_id_is_proof_and_one_step_back_is_none() -> None:
 )
 def test_d2t_is_missed_for_a_smaller_vocabulary_only(size: int, vocab: int, missing: bool) -> None:
     made = draft(d2t=None, draft_vocab_size=size, vocab_size=vocab)
-    assert ("d2t-missing" in run(made)) is missing
+    assert ("d2t_missing" in run(made)) is missing
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_cast_d2t_is_lost_beyond_what_the_type_holds(dtype: str, top: int, sev
     values = np.arange(D, dtype=np.float64)
     values[-1] = top
     made.arrays["d2t"] = values
-    found = run(Cast(made.config, made.arrays))["d2t-dtype"]
+    found = run(Cast(made.config, made.arrays))["d2t_dtype"]
     assert found.severity == severity
     assert found.changes_output == (severity == "error")
     assert found.confidence == ("certain" if severity == "error" else "likely")
@@ -108,17 +108,17 @@ def test_a_full_vocabulary_moves_no_id() -> None:
     one.arrays["d2t"] = np.zeros(V, np.int64)
     assert run(one) == {}
     one.arrays["d2t"][5] = 1
-    assert certainty(run(one)["d2t-not-identity"]) == ("error", "likely", True)
+    assert certainty(run(one)["d2t_not_identity"]) == ("error", "likely", True)
 
 
 def test_a_vocabulary_that_is_unset_needs_a_map_of_fewer_ids() -> None:
-    assert "draft-vocab-size-unset" in run(draft(draft_vocab_size=...))
+    assert "draft_vocab_size_unset" in run(draft(draft_vocab_size=...))
     full = draft(d2t=np.zeros(V, np.int64), draft_vocab_size=...)
     full.arrays["lm_head.weight"] = np.zeros((V, H), np.float32)
     assert run(full, "sglang==0.5.1") == {}
 
 
 def test_t2d_that_does_not_fit_the_config() -> None:
-    assert "t2d-size" not in run(draft(t2d=KEPT))
-    assert "t2d-size" in run(draft(t2d=KEPT, vocab_size=V + 1))
-    assert "t2d-size" in run(draft(t2d=KEPT[:-1]))
+    assert "t2d_size" not in run(draft(t2d=KEPT))
+    assert "t2d_size" in run(draft(t2d=KEPT, vocab_size=V + 1))
+    assert "t2d_size" in run(draft(t2d=KEPT[:-1]))

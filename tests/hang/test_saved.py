@@ -46,9 +46,12 @@ def test_a_diagnosis_of_version_01_loads_and_says_what_it_lacks(name: str, tmp_p
     again = workbench.load(found.save(tmp_path / "again.json"))
     assert again == found
     new = again.to_dict()
-    assert {key: new[key] for key in old if key != "unknowns"} == {
-        key: old[key] for key in old if key != "unknowns"
-    }
+    # What is worded or coded anew is not what it was: test_old_codes.py has the codes.
+    same = [key for key in old if key not in ("unknowns", "rule", "findings")]
+    assert {key: new[key] for key in same} == {key: old[key] for key in same}
+    assert [one | {"code": ""} for one in new["findings"]] == [
+        one | {"code": ""} for one in old["findings"]
+    ]
 
 
 @pytest.mark.parametrize("name", LEDGERS)
@@ -164,7 +167,7 @@ def test_a_fault_of_version_01_edited_to_an_all_clear_does_not_load(
 @pytest.mark.parametrize(
     ("edits", "why"),
     [
-        ({"rule": "R6"}, "rule R6 does not give idle"),
+        ({"rule": "decode_capture"}, "rule decode_capture does not give idle"),
         ({"phase": "graph_decode"}, "the phase is graph_decode"),
         ({"wait_class": "HOST_COLL"}, "the ranks wait in HOST_COLL"),
         ({"experiment": {"change": "relaunch"}}, "the experiment is not that of"),

@@ -80,7 +80,7 @@ def test_a_contract_that_is_likely_broken_leaves_it_open(tmp_path: Path) -> None
 
     found = diff(changed(tmp_path, other))
     assert {(f.code, f.severity, f.confidence) for f in found.findings} == {
-        ("d2t-against-t2d", "error", "likely")
+        ("d2t_against_t2d", "error", "likely")
     }
     assert found.ok is None
 
@@ -97,7 +97,7 @@ def test_what_changes_nothing_leaves_it_right(tmp_path: Path) -> None:
         tensors["t2d"] = ~tensors["t2d"]
 
     found = diff(changed(tmp_path, inverted))
-    assert [f.code for f in found.findings] == ["t2d-inverted"]
+    assert [f.code for f in found.findings] == ["t2d_inverted"]
     assert found.ok is True
 
 
@@ -107,7 +107,7 @@ def test_a_certain_warning_that_changes_nothing_leaves_it_right(tmp_path: Path) 
 
     found = diff(changed(tmp_path, fewer))
     assert {(f.code, f.severity, f.confidence) for f in found.findings} == {
-        ("t2d-size", "warning", "certain")
+        ("t2d_size", "warning", "certain")
     }
     assert found.ok is True
 

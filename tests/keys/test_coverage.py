@@ -72,7 +72,7 @@ def test_what_is_not_read_or_written_twice_is_a_warning() -> None:
     idle = dataclasses.replace(whole.parameters[0], unused="forward does not call it")
     outcome = dataclasses.replace(whole, parameters=(idle,), doubled=("a.weight",))
     found = {f.code: f.severity for f in verdict.findings(outcome, (), DRAFT, "")}
-    assert found == {"loaded-but-unused": "warning", "written-twice": "warning"}
+    assert found == {"loaded_but_unused": "warning", "written_twice": "warning"}
     assert verdict.findings(whole, (), DRAFT, "") == []
 
 

@@ -259,7 +259,7 @@ def test_absolute_d2t_breaks_the_verdict_though_all_keys_load(tmp_path: Path) ->
     found = workbench.diff_keys(altered(tmp_path, absolute), "sglang==0.5.14")
     assert found.ok is False
     assert not found.dropped
-    assert "d2t-absolute" in {finding.code for finding in found.findings}
+    assert "d2t_absolute" in {finding.code for finding in found.findings}
 
 
 def test_missing_head_is_a_random_head(tmp_path: Path) -> None:

@@ -143,8 +143,8 @@ def test_a_replay_that_parts_from_the_engine_clears_nothing() -> None:
     assert codes == [{"faithful": "note"}, {"unfaithful": "warning"}]
     filled = judge_replay(both(0.949, filled=("fc.weight",))).findings
     assert {f.code: f.severity for f in filled} == {
-        "unwritten-memory": "error",
-        "unwritten-memory-differs": "note",
+        "unwritten_memory": "error",
+        "unwritten_memory_differs": "note",
     }
     unknown = both(0.9, agreement=Agreement(0, 0, 0))
     assert judge_replay(unknown).ok is True
@@ -229,9 +229,9 @@ def test_how_sure_the_findings_of_a_replay_are() -> None:
         for f in judge_replay(both(0.95, texts=sampled, filled=("fc.weight",))).findings
     }
     assert found == {
-        "unwritten-memory": ("error", "certain", True),
+        "unwritten_memory": ("error", "certain", True),
         "faithful": ("note", "certain", False),
-        "sampled-text": ("note", "likely", False),
+        "sampled_text": ("note", "likely", False),
     }
     loops = dataclasses.replace(PLAIN, looping=(1, 2))
     assert [f.severity for f in judge_replay(seen(texts=loops)).findings] == ["note"]
@@ -239,7 +239,7 @@ def test_how_sure_the_findings_of_a_replay_are() -> None:
         f.code for f in judge_replay(seen(texts=dataclasses.replace(PLAIN, other=0.1))).findings
     ] == []
     refused = judge_replay(seen(texts=dataclasses.replace(PLAIN, refused="all repeat")))
-    assert [(f.code, f.severity) for f in refused.findings] == [("repetitive-text", "warning")]
+    assert [(f.code, f.severity) for f in refused.findings] == [("repetitive_text", "warning")]
 
 
 # -- what is known without a replay -----------------------------------------------------------------
@@ -260,40 +260,40 @@ def scaled_embedding(tensors: Any, config: Any) -> None:
 HINTS: dict[str, tuple[list[Change], str, str, list[str]]] = {
     "a healthy draft": ([], NEW, "EAGLE3", []),
     "as the trainer means it": ([], "", "EAGLE3", []),
-    "a layer that is dropped": ([], OLD, "EAGLE3", [f"decoder layer key-dropped {CERTAIN} whole"]),
+    "a layer that is dropped": ([], OLD, "EAGLE3", [f"decoder layer key_dropped {CERTAIN} whole"]),
     "seven keys of the layer are dropped": (
-        middle(*PARTS[:3]), OLD, "EAGLE3", [f"decoder layer key-dropped {CERTAIN} whole"]),
+        middle(*PARTS[:3]), OLD, "EAGLE3", [f"decoder layer key_dropped {CERTAIN} whole"]),
     "six keys of the layer are dropped": (
-        middle(*PARTS), OLD, "EAGLE3", [f"decoder layer key-dropped {CERTAIN} part"]),
-    "launched as EAGLE": ([], NEW, "EAGLE", [f"launch launched-as-eagle {CERTAIN} whole"]),
+        middle(*PARTS), OLD, "EAGLE3", [f"decoder layer key_dropped {CERTAIN} part"]),
+    "launched as EAGLE": ([], NEW, "EAGLE", [f"launch launched_as_eagle {CERTAIN} whole"]),
     "no head": (
         [without("lm_head.weight")], NEW, "EAGLE3",
-        [f"lm_head tensor-absent {CERTAIN} part", f"lm_head lm-head-missing {CERTAIN} part"]),
+        [f"lm_head tensor_absent {CERTAIN} part", f"lm_head lm_head_missing {CERTAIN} part"]),
     "no head, as the trainer means it": (
-        [without("lm_head.weight")], "", "EAGLE3", [f"lm_head tensor-absent {CERTAIN} part"]),
-    "no fc": ([without("fc.weight")], NEW, "EAGLE3", [f"fc tensor-absent {CERTAIN} part"]),
-    "no last norm": ([without("norm.weight")], NEW, "EAGLE3", [f"last norm norm-absent {CERTAIN} part"]),
+        [without("lm_head.weight")], "", "EAGLE3", [f"lm_head tensor_absent {CERTAIN} part"]),
+    "no fc": ([without("fc.weight")], NEW, "EAGLE3", [f"fc tensor_absent {CERTAIN} part"]),
+    "no last norm": ([without("norm.weight")], NEW, "EAGLE3", [f"last norm norm_absent {CERTAIN} part"]),
     "no norm of the layer": (
         [without("layers.0.hidden_norm.weight")], NEW, "EAGLE3",
-        [f"decoder layer norm-absent {CERTAIN} part"]),
-    "no d2t": ([without("d2t")], NEW, "EAGLE3", [f"draft vocabulary d2t-missing {CERTAIN} part"]),
-    "ids in d2t": ([absolute], NEW, "EAGLE3", [f"draft vocabulary d2t-absolute {CERTAIN} part"]),
+        [f"decoder layer norm_absent {CERTAIN} part"]),
+    "no d2t": ([without("d2t")], NEW, "EAGLE3", [f"draft vocabulary d2t_missing {CERTAIN} part"]),
+    "ids in d2t": ([absolute], NEW, "EAGLE3", [f"draft vocabulary d2t_absolute {CERTAIN} part"]),
     "the default layers written down": (
-        [listed(2, 6, 9)], NEW, "EAGLE3", ["auxiliary layers aux-layer-shift warning possible part"]),
+        [listed(2, 6, 9)], NEW, "EAGLE3", ["auxiliary layers aux_layer_shift warning possible part"]),
     "a norm without its tensor": (
-        [said(fc_norm=True)], NEW, "EAGLE3", [f"fc_norm norm-missing {CERTAIN} part"] * 2),
+        [said(fc_norm=True)], NEW, "EAGLE3", [f"fc_norm norm_missing {CERTAIN} part"] * 2),
     "another norm without its tensor": (
         [said(norm_before_fc=True)], NEWEST, "EAGLE3",
-        [f"norm_before_fc norm-missing {CERTAIN} part"] * 2),
+        [f"norm_before_fc norm_missing {CERTAIN} part"] * 2),
     "other rotary positions": (
         [said(rope_parameters={"rope_theta": 50.0, "rope_type": "default"})], NEW, "EAGLE3",
-        ["rotary positions rope-differs note possible part"]),
+        ["rotary positions rope_differs note possible part"]),
     "an embedding of its own": (
-        [scaled_embedding], "", "EAGLE3", ["embedding embedding-differs note possible part"]),
+        [scaled_embedding], "", "EAGLE3", ["embedding embedding_differs note possible part"]),
     "an embedding of its own that the engine replaces": ([scaled_embedding], NEW, "EAGLE3", []),
     "a flag that is not read": (
         [said(norm_before_residual=True)], NEW, "EAGLE3",
-        [f"norm_before_residual norm-before-residual-not-read {CERTAIN} part"]),
+        [f"norm_before_residual norm_before_residual_not_read {CERTAIN} part"]),
 }  # fmt: skip
 
 

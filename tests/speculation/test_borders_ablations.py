@@ -214,14 +214,14 @@ def test_how_sure_a_pair_is(hints: tuple[str, ...], confidence: str) -> None:
 
 
 def test_a_tensor_that_is_nowhere_leaves_nothing_that_works() -> None:
-    absent = hint("lm_head", code="tensor-absent")
+    absent = hint("lm_head", code="tensor_absent")
     lacks = {"hints": [absent], "absent": ("lm_head.weight",)}
     drafts = EXPECTED.accept_length - 1
     for accepted, wanted in ((0.099, "named"), (0.101, "cannot_tell")):
         served = (accepted * drafts, 0.0, 0.0, 0.0)
         assert state(scene(served=served, **lacks)) == wanted
     served = (0.01, 0.0, 0.0, 0.0)
-    two = [absent, hint("fc", code="tensor-absent")]
+    two = [absent, hint("fc", code="tensor_absent")]
     assert state(scene(served=served, **(lacks | {"hints": two}))) == "cannot_tell"
     assert state(scene(served=served, hints=[absent])) == "cannot_tell"
     assert state(scene(served=served, **(lacks | {"hints": [hint("lm_head")]}))) == "cannot_tell"
@@ -240,5 +240,5 @@ def test_what_alone_explains_that_nothing_is_accepted() -> None:
     assert sufficient([dataclasses.replace(sure, whole=True)]) == ("decoder layer is lost",)
     assert sufficient([sure]) == ()
     assert sufficient([dataclasses.replace(hint("fc", confidence="likely"), whole=True)]) == ()
-    harmless = Finding("key-dropped", "error", "a name", changes_output=False)
+    harmless = Finding("key_dropped", "error", "a name", changes_output=False)
     assert sufficient([Hint("fc", harmless, whole=True)]) == ()

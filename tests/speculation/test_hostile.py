@@ -238,28 +238,28 @@ def test_rows_of_a_prompt_come_as_a_list_and_others_one_by_one(tmp_path: Path) -
 def test_features_that_cannot_be_the_targets_are_told(width: int, tmp_path: Path) -> None:
     write_lines(tmp_path / "hidden_states.jsonl", [hidden([[0.1] * width] * 5)])
     replay = workbench.replay(TARGET, DRAFT, evidence=tmp_path)
-    (found,) = (f for f in replay.findings if f.code == "features-of-another")
+    (found,) = (f for f in replay.findings if f.code == "features_of_another")
     assert f"one is {width} wide, layers 2, 6, 9 of this target are 768" in found.evidence_for[0]
 
 
 def test_features_that_are_not_the_targets_are_told(tmp_path: Path) -> None:
     write_lines(tmp_path / "hidden_states.jsonl", [hidden([[0.1] * 768] * 5)])
     codes = {f.code for f in workbench.replay(TARGET, DRAFT, evidence=tmp_path).findings}
-    assert "numbers-part" in codes
+    assert "numbers_part" in codes
     write_lines(tmp_path / "hidden_states.jsonl", [hidden([[math.nan] * 768] * 5)])
     codes = {f.code for f in workbench.replay(TARGET, DRAFT, evidence=tmp_path).findings}
-    assert "no-numbers" in codes
+    assert "no_numbers" in codes
 
 
 def test_features_that_are_not_compared_are_told(tmp_path: Path) -> None:
     write_lines(tmp_path / "hidden_states.jsonl", [hidden([[0.1] * 768] * 5)])
     run_of(tmp_path, GOOD, command=FULL)
     replay = workbench.replay(TARGET, DRAFT, evidence=tmp_path)
-    (found,) = (f for f in replay.findings if f.code == "recorded-unused")
+    (found,) = (f for f in replay.findings if f.code == "recorded_unused")
     assert found.detail == "Their texts are not among those that were replayed."
     run_of(tmp_path, GOOD, command=[*FULL, "--speculative-algorithm", "EAGLE"])
     replay = workbench.replay(TARGET, DRAFT, evidence=tmp_path)
-    (found,) = (f for f in replay.findings if f.code == "recorded-unused")
+    (found,) = (f for f in replay.findings if f.code == "recorded_unused")
     assert "as eagle the draft reads" in found.detail.lower()
 
 

@@ -44,7 +44,7 @@ def healthy() -> Replay:
 def test_the_incident_is_wrong_and_its_cause_known(broken: Replay) -> None:
     assert broken.ok is False
     assert broken.observed_length == 1.0
-    assert {"key-dropped", "unwritten-memory"} <= codes(broken)
+    assert {"key_dropped", "unwritten_memory"} <= codes(broken)
     assert set(broken.fills) == {"zero", "random", "nan"}
     assert all(value < 1.2 for value in broken.fills.values())
     assert "sglang 0.5.11 accepts no draft token" in broken.summary
@@ -103,7 +103,7 @@ def test_a_draft_launched_as_eagle_is_named() -> None:
         TARGET, DRAFT, evidence=RUNS / "sglang-0.5.14/eagle", expected=TRAINED, requests=3
     )
     assert replay.ok is False
-    assert codes(replay) == {"launched-as-eagle", "faithful"}
+    assert codes(replay) == {"launched_as_eagle", "faithful"}
 
 
 def test_a_healthy_run_may_be_the_expectation() -> None:
@@ -137,7 +137,7 @@ def test_another_engine_on_the_same_evidence_is_said_to_be_one() -> None:
     assert "unfaithful" in codes(as_meant)
     newer = workbench.replay(TARGET, DRAFT, evidence=run, engine="sglang==0.5.14", requests=2)
     assert "though the evidence ran sglang==0.5.11" in newer.notes[0]
-    assert "key-dropped" not in codes(newer)
+    assert "key_dropped" not in codes(newer)
 
 
 def test_recorded_features_stand_in_for_the_target() -> None:
@@ -154,7 +154,7 @@ def test_recorded_features_stand_in_for_the_target() -> None:
     assert alone.agreement is not None
     assert alone.agreement.same_count == 34
     # What hooks and hidden states recorded, beside what the target run here computes.
-    told = [f for f in beside.findings if f.code == "numbers-agree"]
+    told = [f for f in beside.findings if f.code == "numbers_agree"]
     assert [f.title for f in told] == [
         "The features of the target are as recorded",
         "The first logits of the draft are as recorded",
@@ -191,7 +191,7 @@ def test_captured_memory_goes_before_the_file() -> None:
     assert replay.fills == {}
     assert replay.agreement is not None
     assert replay.agreement.same_count == replay.agreement.rounds == 69
-    assert "no-numbers" in codes(replay)
+    assert "no_numbers" in codes(replay)
     assert "the draft's own logits are NaN" in replay.show(0)
 
 
@@ -242,7 +242,7 @@ def test_the_engine_counts_with_prompts_too() -> None:
     ids = [json.loads(line)["ids"] for line in lines]
     lost = workbench.replay(TARGET, DRAFT, ids, engine="sglang==0.5.11", new_tokens=24)
     assert lost.ok is False
-    assert {"key-dropped", "unwritten-memory"} <= codes(lost)
+    assert {"key_dropped", "unwritten_memory"} <= codes(lost)
 
 
 def test_a_log_alone_says_what_it_can() -> None:
@@ -251,7 +251,7 @@ def test_a_log_alone_says_what_it_can() -> None:
     assert replay.ok is False
     assert len(replay.rounds) == 0
     assert replay.accept_length == 1.0
-    assert "key-dropped" in codes(replay)
+    assert "key_dropped" in codes(replay)
     unknown = workbench.replay(TARGET, DRAFT, evidence=log)
     assert unknown.ok is None  # no version is known, so no loader is accused
     assert unknown.per_position == ()

@@ -236,7 +236,7 @@ def test_rows_are_rounds() -> None:
 
 # The verdict
 
-ERROR = Finding("key-dropped", "error", "ten keys are dropped", changes_output=True)
+ERROR = Finding("key_dropped", "error", "ten keys are dropped", changes_output=True)
 HARMLESS = Finding("dtype", "error", "a name is odd", changes_output=False)
 WANTED = Expected(2.5, (0.7, 0.5, 0.3))
 LOOPS = Texts((0.1, 0.1, 0.1), (0, 1), 2, "2 of 2 answers repeat themselves", None)
@@ -358,6 +358,6 @@ def test_unwritten_memory_is_a_cause_and_its_range_is_told() -> None:
     )
     judged = judge(case)
     assert judged.ok is False
-    (found,) = (f for f in judged.findings if f.code == "unwritten-memory")
+    (found,) = (f for f in judged.findings if f.code == "unwritten_memory")
     assert "1.00 (zero), 1.02 (random), 1.00 (nan)" in found.detail
     assert "between 1.00 and 1.02" in found.evidence_for[0]

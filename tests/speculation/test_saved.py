@@ -176,7 +176,7 @@ def test_the_coverage_of_ablations_is_saved_with_its_cause(tmp_path: Path) -> No
 
 def test_no_result_holds_the_numbers_that_follow_from_others(tmp_path: Path) -> None:
     """Acceptance length and shares in a file are for its readers; what is loaded counts them again."""
-    error = Finding("key-dropped", "error", "keys are dropped", changes_output=True)
+    error = Finding("key_dropped", "error", "keys are dropped", changes_output=True)
     data = chain(verdict=answer(False, "x"), findings=(error,)).to_dict()
     loaded = load(data | {"accept_length": 9.0, "per_position": [1.0]}, tmp_path)
     assert loaded.to_dict() == data

@@ -108,5 +108,5 @@ def test_replay_reads_a_draft_as_vllm_does(recorded):
         new_tokens=NEW_TOKENS,
     )
     assert made.accept_length == pytest.approx(1 + accepted.mean(), rel=0.03)
-    assert "speculators-config" not in {finding.code for finding in made.findings}
+    assert "speculators_config" not in {finding.code for finding in made.findings}
     assert not [note for note in made.notes if "Triton" in note]

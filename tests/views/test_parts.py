@@ -35,7 +35,7 @@ from workbench.views.parts import (
 
 HOSTILE = "<img src=x onerror=alert(1)>\x1b[31m\u202e`@all #12 | [a](b) **b**"
 FINDING = Finding(
-    code="keys-lost",
+    code="keys_lost",
     severity="error",
     title="ten keys are lost",
     detail="the layer keeps uninitialised memory",

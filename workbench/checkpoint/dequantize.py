@@ -22,7 +22,7 @@ from workbench.checkpoint.values import units_kind
 from workbench.errors import CheckpointError, WorkbenchError, shown
 
 if TYPE_CHECKING:
-    from workbench.checkpoint.open import Checkpoint
+    from workbench.checkpoint.checkpoint import Checkpoint
     from workbench.checkpoint.quantized import QuantizedGroup
 
 Array = np.ndarray[Any, Any]

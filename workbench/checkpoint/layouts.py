@@ -32,7 +32,7 @@ from workbench.checkpoint.packed import gptq_or_awq, pack_quantized, weight_argu
 from workbench.errors import CheckpointError, shown
 
 if TYPE_CHECKING:
-    from workbench.checkpoint.open import Checkpoint
+    from workbench.checkpoint.checkpoint import Checkpoint
 
 Array = np.ndarray[Any, Any]
 Floats = np.ndarray[Any, np.dtype[np.float32]]

@@ -24,7 +24,7 @@ from workbench.core.outputs import check_folder
 from workbench.errors import CheckpointError, WorkbenchError, shown
 
 if TYPE_CHECKING:
-    from workbench.checkpoint.open import Checkpoint
+    from workbench.checkpoint.checkpoint import Checkpoint
 
 CHUNK = 8 << 20
 # Small files that belong to a model beside its weights. Pickles are not among them: a copy is no place to

@@ -35,6 +35,8 @@ class Experiment:
 class Finding:
     """One conclusion, the evidence for and against it, how sure, and the one next step.
 
+    ``code`` is in words with underscores, ``d2t_absolute``, for some jobs after the job and a dot:
+    ``weights.at_init``.
     ``changes_output`` says whether the served model computes something else because of it: a
     finding that changes nothing never makes a result wrong.
     """

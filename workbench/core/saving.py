@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -94,7 +95,13 @@ def read(kind: type[_Struct], data: Any) -> _Struct:
     ValueError
         A field is missing, of another type, or not one of the words that it may be; the message says where.
     """
-    return msgspec.convert(data, kind)
+    saved = msgspec.convert(data, kind)
+    return msgspec.structs.replace(saved, findings=tuple(map(_spelt, saved.findings)))
+
+
+def _spelt(finding: Finding) -> Finding:
+    """Return a finding with its code as it is spelt now: version 0.1 wrote some codes with hyphens."""
+    return dataclasses.replace(finding, code=finding.code.replace("-", "_"))
 
 
 def verdict_of(saved: Saved, what: str) -> Verdict:

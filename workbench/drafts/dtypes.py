@@ -77,7 +77,7 @@ def _finding(s: Subject, kind: str, groups: list[KeyGroup]) -> Finding:
         f"scales are in the checkpoint and are not read: {scaled[0]}" if scaled else "",
     ]
     return Finding(
-        code=f"dtype-{kind}",
+        code=f"dtype_{kind}",
         severity="warning" if unsure else "error",
         title=_TITLES[kind],
         detail=_DETAILS[kind],

@@ -19,7 +19,7 @@ def head_and_embedding(s: Subject) -> Iterator[Finding]:
         yield from _sglang_embedding(s, embed)
     if s.engine == "vllm" and not head and size is not None and vocab is not None and size < vocab:
         yield Finding(
-            code="lm-head-missing",
+            code="lm_head_missing",
             severity="error",
             title="lm_head is not in the checkpoint, and the target's does not fit",
             detail=f"vLLM takes the target's head, whose rows are the {vocab} target ids, for a "
@@ -39,7 +39,7 @@ def _sglang_head(s: Subject, head: list[TensorInfo], tied: bool) -> Iterator[Fin
         if head:
             shape = list(head[0].shape)
             yield Finding(
-                code="tied-lm-head",
+                code="tied_lm_head",
                 severity="error",
                 title="tie_word_embeddings is true, so SGLang drops the draft's own lm_head",
                 detail="It uses the embedding as head, but an EAGLE-3 draft is trained with its "
@@ -53,7 +53,7 @@ def _sglang_head(s: Subject, head: list[TensorInfo], tied: bool) -> Iterator[Fin
         return
     if not head and size is not None:
         yield Finding(
-            code="lm-head-missing",
+            code="lm_head_missing",
             severity="error",
             title="lm_head is not in the checkpoint: SGLang serves with a random head",
             detail="SGLang takes the target's head only if draft_vocab_size is null. The server "
@@ -72,7 +72,7 @@ def _sglang_head(s: Subject, head: list[TensorInfo], tied: bool) -> Iterator[Fin
         )
     if head and size is None and s.since("lm_head from target"):
         yield Finding(
-            code="lm-head-replaced",
+            code="lm_head_replaced",
             severity="warning",
             title="the draft's lm_head is replaced by the target's",
             detail="If draft_vocab_size is null, SGLang replaces the draft's head with the "
@@ -91,7 +91,7 @@ def _sglang_embedding(s: Subject, embed: list[TensorInfo]) -> Iterator[Finding]:
     own = width is not None and hidden is not None and width != hidden
     if own and not embed:
         yield Finding(
-            code="embedding-missing",
+            code="embedding_missing",
             severity="error",
             title="embed_tokens is not in the checkpoint, and the target's is not used",
             detail="SGLang shares the target's embedding only if target_hidden_size equals "
@@ -103,7 +103,7 @@ def _sglang_embedding(s: Subject, embed: list[TensorInfo]) -> Iterator[Finding]:
         )
     if embed and not own and s.get("embed_requires_grad") is True:
         yield Finding(
-            code="embedding-replaced",
+            code="embedding_replaced",
             severity="error",
             title="the draft's trained embedding is replaced by the target's",
             detail="SGLang always shares the target's embedding with a draft of the same width.",

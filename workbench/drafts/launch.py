@@ -21,7 +21,7 @@ def launched_as(s: Subject) -> Iterator[Finding]:
         if launch.doubts or launch.state("speculative-algorithm") != "absent":
             return
         yield Finding(
-            code="launched-without-speculation",
+            code="launched_without_speculation",
             severity="note",
             title="the launch names no speculative algorithm",
             detail="Without --speculative-algorithm the draft is not used.",
@@ -33,7 +33,7 @@ def launched_as(s: Subject) -> Iterator[Finding]:
         yield _as_eagle(s, chosen)
     elif chosen.upper() == "EAGLE3" and not s.eagle3 and s.find("eh_proj.weight"):
         yield Finding(
-            code="launched-as-eagle3",
+            code="launched_as_eagle3",
             severity="warning",
             title="the draft is not an EAGLE-3 draft, but is launched as one",
             detail="It has the tensors of a NextN layer, which takes the target's last features.",
@@ -46,7 +46,7 @@ def launched_as(s: Subject) -> Iterator[Finding]:
 
 def _as_eagle(s: Subject, chosen: str) -> Finding:
     return Finding(
-        code="launched-as-eagle",
+        code="launched_as_eagle",
         severity="error",
         title=f"an EAGLE-3 draft is launched with --speculative-algorithm {chosen}",
         detail="Only under EAGLE3 does SGLang capture the auxiliary layers, use d2t and keep the "
@@ -84,7 +84,7 @@ def architecture(s: Subject) -> Iterator[Finding]:
         return
     if not named:
         yield Finding(
-            code="no-architecture",
+            code="no_architecture",
             severity="error",
             title="config.json names no architectures for this EAGLE-3 draft",
             detail="The engine picks its class by that field.",
@@ -99,7 +99,7 @@ def architecture(s: Subject) -> Iterator[Finding]:
         )
     elif s.engine == "sglang" and not any("eagle3" in name.lower() for name in named):
         yield Finding(
-            code="base-architecture",
+            code="base_architecture",
             severity="error",
             title=f"config.json says {named[0]}, so this EAGLE-3 draft is loaded as a base model",
             detail="The base class has no fc, no hidden_norm and no d2t, and its attention takes "
@@ -132,7 +132,7 @@ def config_form(s: Subject) -> Iterator[Finding]:
             yield _cannot_say(s, lost)
         return
     yield Finding(
-        code="speculators-config",
+        code="speculators_config",
         severity="error",
         title=f"{s.who} does not read speculators' nested config",
         detail="The layer's sizes are under transformer_layer_config, and there is no model_type "
@@ -157,7 +157,7 @@ def config_form(s: Subject) -> Iterator[Finding]:
 
 def _cannot_say(s: Subject, lost: list[str]) -> Finding:
     return Finding(
-        code="speculators-config-loses",
+        code="speculators_config_loses",
         severity="note",
         title=f"a flat config for {s.who} cannot express everything that this one does",
         detail="workbench fix lists it again with what it writes. Where it changes the output, "

@@ -32,7 +32,7 @@ def widths(s: Subject) -> Iterator[Finding]:
                 else "a number of layers that is not whole"
             )
             yield Finding(
-                code="fc-width",
+                code="fc_width",
                 severity="error",
                 title=f"fc takes {layers}, {s.who} builds it for {count}",
                 detail="fc joins the features of the auxiliary layers, one hidden_size each.",
@@ -55,7 +55,7 @@ def _null_width(s: Subject) -> Iterator[Finding]:
     if s.outcome.model_class not in _LLAMA or s.outcome.outcome == "refused":
         return
     yield Finding(
-        code="target-hidden-size-null",
+        code="target_hidden_size_null",
         severity="error",
         title='"target_hidden_size": null stops the engine',
         detail="It checks only that the field exists, and multiplies it by the number of "
@@ -113,7 +113,7 @@ def _odd_ids(s: Subject) -> Iterator[Finding]:
             continue
         read = holder == "eagle_config" or s.since("top-level aux ids") is not False
         yield Finding(
-            code="aux-layers-unreadable",
+            code="aux_layers_unreadable",
             severity="error" if read else "warning",
             title=f"{IDS} is not a list of layer numbers",
             detail="The engine adds to them and compares them with the target's layers: it "
@@ -136,7 +136,7 @@ def _count_against_fc(s: Subject, ids: list[int]) -> Iterator[Finding]:
     have = fc.shape[1] // width
     if have != len(ids):
         yield Finding(
-            code="aux-layer-count",
+            code="aux_layer_count",
             severity="error",
             title=f"the config names {len(ids)} auxiliary layers, but fc joins {have}",
             detail="The target passes on one feature for each listed layer, and fc expects "
@@ -156,7 +156,7 @@ def _target_sizes(s: Subject) -> Iterator[Finding]:
     if width and s.target_hidden and width != s.target_hidden:
         name = "target_hidden_size" if s.number("target_hidden_size") else "hidden_size"
         yield Finding(
-            code="target-hidden-size",
+            code="target_hidden_size",
             severity="error",
             title="the draft was made for a target of another width",
             evidence_for=(f"target hidden_size {width}, the draft's {name} {s.target_hidden}",),
@@ -166,7 +166,7 @@ def _target_sizes(s: Subject) -> Iterator[Finding]:
         )
     if vocab and s.vocab and vocab != s.vocab:
         yield Finding(
-            code="target-vocabulary",
+            code="target_vocabulary",
             severity="warning",
             title="draft and target have different vocabulary sizes",
             detail="A padded vocabulary looks like this and is harmless; a different tokenizer "
@@ -185,7 +185,7 @@ def heads(s: Subject) -> Iterator[Finding]:
     if not queries or not keys or keys < 0 or queries % keys == 0 or latent:
         return
     yield Finding(
-        code="heads-not-divisible",
+        code="heads_not_divisible",
         severity="error",
         title=f"{queries} query heads cannot be divided evenly among {keys} key heads",
         detail="Loaders check only shapes. Each key head serves the same number of query heads, "
@@ -235,7 +235,7 @@ def _gated(s: Subject, flag: str, tensor: str, on: bool) -> Iterator[Finding]:
         return
     if have and not (on and reads):
         yield Finding(
-            code="norm-not-applied",
+            code="norm_not_applied",
             severity="error",
             title=f"{s.who} does not apply the norm whose weight is {have[0].name}",
             detail="The draft was trained with its features normalised; without the norm they "
@@ -255,7 +255,7 @@ def _gated(s: Subject, flag: str, tensor: str, on: bool) -> Iterator[Finding]:
         )
     elif on and reads and not have:
         yield Finding(
-            code="norm-missing",
+            code="norm_missing",
             severity="error",
             title=f"{flag} is on, but {tensor} is not in the checkpoint",
             detail="The engine applies the norm with weights of one.",
@@ -275,7 +275,7 @@ def _unread_flag(s: Subject, flag: str, effect: str) -> Iterator[Finding]:
 
 def _not_read(s: Subject, flag: str, effect: str) -> Finding:
     return Finding(
-        code=flag.replace("_", "-") + "-not-read",
+        code=f"{flag}_not_read",
         severity="error",
         title=f"{s.who} does not read {flag}",
         detail=f"The draft was trained with it, so {effect}.",
@@ -313,7 +313,7 @@ def qk_norm(s: Subject) -> Iterator[Finding]:
         return
     stops = s.engine == "vllm"
     yield Finding(
-        code="qk-norm-dropped",
+        code="qk_norm_dropped",
         severity="error",
         title=f"{s.outcome.model_class} has no q_norm and k_norm, but the draft was trained with them",
         detail="A Qwen3-like layer in a Llama class: "
@@ -348,7 +348,7 @@ def auxiliary_layers(s: Subject) -> Iterator[Finding]:
     outside = [v for v, at in zip(ids, taken, strict=True) if not 0 <= at <= last]
     if outside:
         yield Finding(
-            code="aux-layer-range",
+            code="aux_layer_range",
             severity="error",
             title="the config names auxiliary layers that the target does not have",
             detail="They are never captured, so fc gets fewer features than it takes.",
@@ -362,7 +362,7 @@ def auxiliary_layers(s: Subject) -> Iterator[Finding]:
         )
     elif s.engine == "sglang" and taken != ids and ids == _default(layers):
         yield Finding(
-            code="aux-layer-shift",
+            code="aux_layer_shift",
             severity="warning",
             title="the auxiliary layers may be off by one",
             detail="SGLang takes id k as the output of layer k; speculators and vLLM take it as "
@@ -388,7 +388,7 @@ def _ids_unread(s: Subject, top: list[int], layers: int | None) -> Finding:
     same = layers is not None and top == _default(layers)
     known = layers is not None
     return Finding(
-        code="aux-layers-not-read",
+        code="aux_layers_not_read",
         severity="note" if same else "error" if known else "warning",
         title="SGLang does not read eagle_aux_hidden_state_layer_ids at the top level",
         detail="It reads only eagle_config, and otherwise takes the default, the inputs of layers "

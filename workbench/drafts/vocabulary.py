@@ -62,7 +62,7 @@ def _mask(s: Subject, t2d: TensorInfo | None, kept: Array | None) -> Iterator[Fi
         wrong.append(f"t2d keeps {len(kept)} ids, draft_vocab_size is {s.draft_vocab}")
     if wrong:
         yield Finding(
-            code="t2d-size",
+            code="t2d_size",
             severity="warning",
             title="t2d does not fit the vocabulary sizes of the config",
             detail="Engines skip t2d, so serving is not affected. It is a sign that the "
@@ -78,7 +78,7 @@ def _absent(s: Subject, t2d: TensorInfo | None) -> Iterator[Finding]:
     if size is None or vocab is None or size >= vocab:
         return
     yield Finding(
-        code="d2t-missing",
+        code="d2t_missing",
         severity="error",
         title=f"d2t is not in the checkpoint, although the draft covers only {size} of {vocab} ids",
         detail=f"Without d2t, draft id i is read as target id i: the draft can propose only the "
@@ -101,7 +101,7 @@ def _storage(s: Subject, d2t: TensorInfo, values: Array) -> Iterator[Finding]:
     top = float(np.abs(values).max(initial=0))
     lost = d2t.dtype in ("BF16", "F16") and top > {"BF16": 256, "F16": 2048}[d2t.dtype]
     yield Finding(
-        code="d2t-dtype",
+        code="d2t_dtype",
         severity="error" if lost else "warning",
         title=f"d2t is stored as {d2t.dtype}, not as whole numbers",
         detail="It was cast with the weights. SGLang indexes with it unchanged; vLLM casts it "
@@ -122,7 +122,7 @@ def _length(s: Subject, values: Array, kept: Array | None) -> Iterator[Finding]:
     said |= {"draft_vocab_size": s.draft_vocab} if s.draft_vocab is not None else {}
     if len(set(said.values())) > 1:
         yield Finding(
-            code="draft-vocabulary",
+            code="draft_vocabulary",
             severity="error",
             title="d2t, lm_head and draft_vocab_size disagree about the draft's vocabulary",
             detail="Each row of lm_head is one draft id, and d2t names the target id of each.",
@@ -135,7 +135,7 @@ def _length(s: Subject, values: Array, kept: Array | None) -> Iterator[Finding]:
         )
     if s.draft_vocab is None and s.vocab is not None and len(values) < s.vocab:
         yield Finding(
-            code="draft-vocab-size-unset",
+            code="draft_vocab_size_unset",
             severity="error",
             title=f"config.json has no draft_vocab_size, but d2t maps {len(values)} ids",
             detail="Engines then build a head of the target's vocabulary size"
@@ -154,7 +154,7 @@ def _full(s: Subject, d2t: TensorInfo, values: Array) -> Iterator[Finding]:
     if values.any():
         at = int(np.flatnonzero(values)[0])
         yield Finding(
-            code="d2t-not-identity",
+            code="d2t_not_identity",
             severity="error",
             title="d2t moves ids although the draft covers the whole vocabulary",
             detail="With as many draft ids as target ids, a map in ascending order is the identity.",
@@ -170,7 +170,7 @@ def _full(s: Subject, d2t: TensorInfo, values: Array) -> Iterator[Finding]:
         )
     if s.since("d2t refused at full vocabulary") and not values.any():
         yield Finding(
-            code="d2t-with-full-vocabulary",
+            code="d2t_with_full_vocabulary",
             severity="error",
             title=f"{s.who} stops at d2t, because the draft covers the whole vocabulary",
             detail="It builds draft_id_to_target_id only if draft_vocab_size differs from the "
@@ -227,7 +227,7 @@ def _absolute(
     )
     beyond = int((ids >= vocab).sum()) if vocab is not None else 0
     return Finding(
-        code="d2t-absolute",
+        code="d2t_absolute",
         severity="error",
         title="d2t holds target ids, but engines read it as offsets",
         detail="Engines add the draft id: target id = i + d2t[i]. With ids in d2t the sum is "
@@ -247,7 +247,7 @@ def _absolute(
 
 def _zeros(s: Subject, n: int, vocab: int | None, kept: Array | None) -> Finding:
     return Finding(
-        code="d2t-zeros",
+        code="d2t_zeros",
         severity="error",
         title=f"d2t is all zeros: the draft's ids are read as the first {n} target ids",
         detail="All zeros is right only if the draft covers the whole vocabulary, or exactly its "
@@ -274,7 +274,7 @@ def _range(
     at = int(beyond[0])
     known = f"d2t[{at}] = {ids[at] - at}: draft id {at} is read as {ids[at]}"
     yield Finding(
-        code="d2t-out-of-range",
+        code="d2t_out_of_range",
         severity="error",
         title="d2t points outside the target's vocabulary",
         detail="Engines do not check it: the token does not exist, and the look-up fails or "
@@ -300,7 +300,7 @@ def _against_mask(
     others = np.setdiff1d(np.arange(t2d.numel if t2d else 0), kept)
     if np.array_equal(ids, others):
         yield Finding(
-            code="t2d-inverted",
+            code="t2d_inverted",
             severity="note",
             title="t2d marks the ids that the draft does not cover",
             detail="d2t is a proper offset map of the others. Engines read only d2t.",
@@ -312,7 +312,7 @@ def _against_mask(
     at = int(np.flatnonzero(ids != kept)[0]) if same else -1
     sorted_same = same and np.array_equal(np.sort(ids), kept)
     yield Finding(
-        code="d2t-against-t2d",
+        code="d2t_against_t2d",
         severity="error",
         title="d2t and t2d name different ids",
         detail="Both come from one list of kept ids; engines read d2t, so serving is wrong "
@@ -338,7 +338,7 @@ def _unordered(s: Subject, whole: Array, ids: Array) -> Finding:
     at = int(np.flatnonzero(np.diff(ids) <= 0)[0])
     twice = len(ids) - len(np.unique(ids))
     return Finding(
-        code="d2t-not-increasing",
+        code="d2t_not_increasing",
         severity="error" if twice else "warning",
         title="d2t maps several draft ids to one target id"
         if twice
@@ -358,7 +358,7 @@ def _unordered(s: Subject, whole: Array, ids: Array) -> Finding:
 
 def _ambiguous(whole: Array, ids: Array) -> Finding:
     return Finding(
-        code="d2t-cannot-tell",
+        code="d2t_cannot_tell",
         severity="warning",
         title="d2t could be offsets or target ids: without t2d they cannot be distinguished",
         detail="It is a valid map both as offsets, as engines read it, and as target ids.",

@@ -29,7 +29,7 @@ from workbench.loaders.profile import Model, NotCovered, Profile, Refused
 from workbench.loaders.simulate import Resolve, Tensors, simulate
 
 if TYPE_CHECKING:
-    from workbench.checkpoint.open import Checkpoint
+    from workbench.checkpoint.checkpoint import Checkpoint
 
 
 def diff_keys(
@@ -126,7 +126,8 @@ class _Answer:
 
 
 def _open(ckpt: Any) -> Checkpoint:
-    from workbench.checkpoint.open import Checkpoint, open_checkpoint
+    from workbench.checkpoint.checkpoint import Checkpoint
+    from workbench.checkpoint.open import open_checkpoint
 
     return ckpt if isinstance(ckpt, Checkpoint) else open_checkpoint(ckpt)
 

@@ -40,7 +40,8 @@ def fix_checkpoint(
     WorkbenchError
         There is nothing to repair, no single proved way to, or the copy cannot be written.
     """
-    from workbench.checkpoint.open import Checkpoint, open_checkpoint
+    from workbench.checkpoint.checkpoint import Checkpoint
+    from workbench.checkpoint.open import open_checkpoint
 
     checkpoint = ckpt if isinstance(ckpt, Checkpoint) else open_checkpoint(ckpt)
     folder = check_out(checkpoint, out, target=target)

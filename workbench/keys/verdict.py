@@ -157,7 +157,7 @@ def _fix(outcome: LoadOutcome, checkpoint: str) -> str:
 def _refused(outcome: LoadOutcome, checkpoint: str) -> Finding:
     flat = bool(outcome.parameters)
     return Finding(
-        code="config-refused",
+        code="config_refused",
         severity="error",
         title=f"{_who(outcome)} does not accept this config.json",
         detail=outcome.error,
@@ -184,7 +184,7 @@ def _lost(
     evidence = _first([f"{g.text}: {g.reason}" for g in lost], "template")
     evidence += _first([f"{g.text} {_state(g)}" for g in lacking], "template")
     return Finding(
-        code="keys-lost",
+        code="keys_lost",
         severity="error",
         title=f"The loader {how} {plural(count, 'key')}: {'they match' if count > 1 else 'it matches'} "
         "no parameter",
@@ -245,7 +245,7 @@ def _lacking(outcome: LoadOutcome, lacking: list[ParameterGroup]) -> Finding:
     count = sum(len(g.index) for g in lacking)
     wanted = [name for g in lacking for name in g.wanted]
     return Finding(
-        code="tensors-missing",
+        code="tensors_missing",
         severity="error",
         title=f"The checkpoint lacks {plural(len(wanted), 'tensor')} that {_who(outcome)} needs",
         detail=_left(count),
@@ -261,7 +261,7 @@ def _lacking(outcome: LoadOutcome, lacking: list[ParameterGroup]) -> Finding:
 def _misshapen(outcome: LoadOutcome, wrong: list[KeyGroup]) -> Finding:
     count = sum(len(g) for g in wrong)
     return Finding(
-        code="shapes-differ",
+        code="shapes_differ",
         severity="error",
         title=f"{plural(count, 'key')} of a shape or dtype that {_who(outcome)} does not expect",
         evidence_for=_first([f"{g.text}: {g.reason}" for g in wrong], "template", 6),
@@ -273,7 +273,7 @@ def _misshapen(outcome: LoadOutcome, wrong: list[KeyGroup]) -> Finding:
 
 def _unused(group: ParameterGroup) -> Finding:
     return Finding(
-        code="loaded-but-unused",
+        code="loaded_but_unused",
         severity="warning",
         title=f"{group.text} is loaded, but the forward pass does not read it",
         detail=group.unused,
@@ -283,7 +283,7 @@ def _unused(group: ParameterGroup) -> Finding:
 
 def _doubled(outcome: LoadOutcome) -> Finding:
     return Finding(
-        code="written-twice",
+        code="written_twice",
         severity="warning",
         title=f"{plural(len(outcome.doubled), 'tensor')} written by more than one key: the last key wins",
         evidence_for=outcome.doubled[:6],

@@ -32,7 +32,7 @@ from workbench.loaders.simulate import RAISES, Resolve, Tensors, simulate
 if TYPE_CHECKING:
     import torch
 
-    from workbench.checkpoint.open import Checkpoint
+    from workbench.checkpoint.checkpoint import Checkpoint
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,7 @@ from workbench.speculation.evidence.observed import DraftLaunch, read_run
 from workbench.speculation.judge.expected import Expected
 
 if TYPE_CHECKING:
-    from workbench.checkpoint.open import Checkpoint
+    from workbench.checkpoint.checkpoint import Checkpoint
 
 TRAINER = "trainer"
 _MOST_TOKENS = 1 << 15
@@ -170,7 +170,8 @@ def is_evidence(target: Any) -> bool:
 
 def folder_of(target: Any) -> Path | None:
     """Return the folder that a target's tokenizer lies in."""
-    from workbench.checkpoint.open import Checkpoint, open_checkpoint
+    from workbench.checkpoint.checkpoint import Checkpoint
+    from workbench.checkpoint.open import open_checkpoint
 
     if isinstance(target, str | os.PathLike):
         target = open_checkpoint(target)
@@ -182,7 +183,8 @@ def folder_of(target: Any) -> Path | None:
 
 def dtype_of(target: Any) -> str:
     """Return the dtype that a target's config names, if numbers are rounded to it."""
-    from workbench.checkpoint.open import Checkpoint, open_checkpoint
+    from workbench.checkpoint.checkpoint import Checkpoint
+    from workbench.checkpoint.open import open_checkpoint
 
     if isinstance(target, str | os.PathLike):
         target = open_checkpoint(target)
@@ -195,7 +197,7 @@ def dtype_of(target: Any) -> str:
 
 def name_of(given: Any) -> str:
     """Return what a model is called: its path, or its class."""
-    from workbench.checkpoint.open import Checkpoint
+    from workbench.checkpoint.checkpoint import Checkpoint
 
     if isinstance(given, Checkpoint):
         return str(given.source)

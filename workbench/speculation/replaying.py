@@ -41,7 +41,7 @@ from workbench.speculation.rounds.sampled import Rule, Sampling, sample_freely
 from workbench.speculation.rounds.setup import as_launched, numerics_of
 
 if TYPE_CHECKING:
-    from workbench.checkpoint.open import Checkpoint
+    from workbench.checkpoint.checkpoint import Checkpoint
     from workbench.speculation.model.features import Target
 
 _NEW_TOKENS = 64

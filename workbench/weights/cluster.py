@@ -10,7 +10,7 @@ from workbench.errors import WorkbenchError, shown
 from workbench.weights.records import Judgement, Measure
 
 if TYPE_CHECKING:
-    from workbench.checkpoint.open import Checkpoint
+    from workbench.checkpoint.checkpoint import Checkpoint
 
 Pair = tuple[Measure, Judgement]
 

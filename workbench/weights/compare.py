@@ -20,7 +20,7 @@ from workbench.weights.likeness import rearranged
 from workbench.weights.verdict_compare import conclude
 
 if TYPE_CHECKING:
-    from workbench.checkpoint.open import Checkpoint
+    from workbench.checkpoint.checkpoint import Checkpoint
     from workbench.weights.results import WeightScan
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]
@@ -76,7 +76,8 @@ def compare_weights(
     source: str | os.PathLike[str] | None = None,
 ) -> WeightComparison:
     """Return what changed from the source of `before` to `after`; see `WeightScan.compare`."""
-    from workbench.checkpoint.open import Checkpoint, open_checkpoint
+    from workbench.checkpoint.checkpoint import Checkpoint
+    from workbench.checkpoint.open import open_checkpoint
     from workbench.weights.live import held_beside
 
     first, asked = _first(before, source)

@@ -21,7 +21,7 @@ from workbench.errors import WorkbenchError, shorten
 from workbench.weights.server import BadAnswer, Server, number_of, told
 
 if TYPE_CHECKING:
-    from workbench.checkpoint.open import Checkpoint
+    from workbench.checkpoint.checkpoint import Checkpoint
     from workbench.weights.compare import Values
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]

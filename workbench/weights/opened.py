@@ -13,8 +13,8 @@ from workbench.checkpoint.dequantize import LogicalWeights, logical_weights
 from workbench.errors import WorkbenchError
 
 if TYPE_CHECKING:
+    from workbench.checkpoint.checkpoint import Checkpoint
     from workbench.checkpoint.config import Config
-    from workbench.checkpoint.open import Checkpoint
 
 
 def config_of(opened: Checkpoint, notes: list[str]) -> Config | None:

@@ -19,8 +19,8 @@ from workbench.weights.saved import SavedScan, SavedTensor
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from workbench.checkpoint.checkpoint import Checkpoint
     from workbench.checkpoint.config import Config
-    from workbench.checkpoint.open import Checkpoint
     from workbench.weights.comparison import WeightComparison
     from workbench.weights.needed import Needed
     from workbench.weights.seen import Seen

@@ -19,8 +19,8 @@ from workbench.weights.reading import check_sample
 from workbench.weights.records import Judgement, Measure
 
 if TYPE_CHECKING:
+    from workbench.checkpoint.checkpoint import Checkpoint
     from workbench.checkpoint.config import Config
-    from workbench.checkpoint.open import Checkpoint
     from workbench.weights.likeness import Likeness
     from workbench.weights.results import WeightScan
 
@@ -128,7 +128,8 @@ def scan_weights(
 
 
 def _opened(given: str | os.PathLike[str] | Checkpoint) -> Checkpoint:
-    from workbench.checkpoint.open import Checkpoint, open_checkpoint, open_gguf
+    from workbench.checkpoint.checkpoint import Checkpoint
+    from workbench.checkpoint.open import open_checkpoint, open_gguf
 
     if isinstance(given, Checkpoint):
         return given

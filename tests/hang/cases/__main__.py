@@ -74,7 +74,7 @@ def rules_table() -> str:
             rule.state,
             rule.evidence,
             rule.cause,
-            "yes" if rule.accuses else "no",
+            "yes" if rule.names else "no",
             "; ".join(steps),
         ]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")

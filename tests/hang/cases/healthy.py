@@ -21,7 +21,7 @@ HEALTHY = (
         "ready",
         "two equal snapshots, but the loops use CPU time",
         wait="IDLE",
-        rule="R15",
+        rule="idle",
         source="measured",
     ),
     Case(
@@ -32,7 +32,7 @@ HEALTHY = (
         "cannot_tell",
         "ready",
         "in the broadcast; one snapshot does not show whether it turns",
-        rule="R1",
+        rule="one_snapshot",
     ),
     Case(
         "idle-sleeps",
@@ -44,7 +44,7 @@ HEALTHY = (
         "idle",
         "ready",
         "--sleep-on-idle: no CPU time, and well",
-        rule="R15",
+        rule="idle",
     ),
     Case(
         "idle-single-rank",
@@ -52,7 +52,7 @@ HEALTHY = (
         "idle",
         "ready",
         "one rank, no prefix in the log",
-        rule="R15",
+        rule="idle",
     ),
     Case(
         "serving",
@@ -64,7 +64,7 @@ HEALTHY = (
         "serving",
         "ready",
         "batches, and the stacks move",
-        rule="R15",
+        rule="serving",
     ),
     Case(
         "slow-compiler",
@@ -78,7 +78,7 @@ HEALTHY = (
         "slow",
         "graph_decode",
         "a compiler child lives",
-        rule="R2",
+        rule="working_rank",
     ),
     Case(
         "slow-reading",
@@ -92,7 +92,7 @@ HEALTHY = (
         "slow",
         "weights",
         "all ranks read",
-        rule="R2",
+        rule="working_rank",
     ),
     Case(
         "slow-imports",
@@ -111,7 +111,7 @@ HEALTHY = (
         "slow",
         "spawn",
         "importing takes its time",
-        rule="R2",
+        rule="working_rank",
     ),
     Case(
         "slow-by-its-stack",
@@ -125,7 +125,7 @@ HEALTHY = (
         "slow",
         "graph_decode",
         "hardly any CPU time, but the stack is another one",
-        rule="R2",
+        rule="working_rank",
     ),
     Case(
         "gated-launch",
@@ -143,7 +143,7 @@ HEALTHY = (
         "slow",
         "dist_init",
         "it waits on purpose",
-        rule="RG",
+        rule="gated_launch",
         proposes="activate",
     ),
 )

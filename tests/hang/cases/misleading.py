@@ -97,7 +97,7 @@ MISLEADING = (
         "crashed",
         "ready",
         "the ranks are healthy, and nothing sends their answers",
-        rule="RH",
+        rule="ended_helper",
     ),
     Case(
         "detokenizer-gone",
@@ -105,7 +105,7 @@ MISLEADING = (
         "crashed",
         "ready",
         "in the first snapshot only",
-        rule="RH",
+        rule="ended_helper",
     ),
     Case(
         "detokenizer-stopped",
@@ -113,7 +113,7 @@ MISLEADING = (
         "stopped",
         "ready",
         "the ranks are not stopped, and there is no answer",
-        rule="RH",
+        rule="stopped_helper",
         proposes="kill -CONT 901",
     ),
     Case(
@@ -122,7 +122,7 @@ MISLEADING = (
         "stopped",
         "ready",
         "the ranks wait for requests that the main process does not take",
-        rule="RH",
+        rule="stopped_helper",
         proposes="kill -CONT 900",
     ),
     Case(
@@ -137,7 +137,7 @@ MISLEADING = (
         "hung",
         "weights",
         "all read, and none gets a byte",
-        rule="R5",
+        rule="silent_storage",
         proposes="--model-path",
     ),
     Case(
@@ -147,7 +147,7 @@ MISLEADING = (
         "graph_decode",
         "ranks 4 to 7, and nothing tells how many nodes there are: the others are no dead ranks",
         not_collected=(0, 1, 2, 3),
-        rule="R1",
+        rule="ranks_not_collected",
     ),
     Case(
         "traced",
@@ -156,7 +156,7 @@ MISLEADING = (
         "graph_decode",
         "a debugger holds it in both snapshots: a signal to go on would not help",
         odd=(1,),
-        rule="RT",
+        rule="awaited_held_rank",
         proposes="/proc/1001/status",
     ),
     Case(
@@ -165,7 +165,7 @@ MISLEADING = (
         "cannot_tell",
         "graph_decode",
         "another collection pauses what it reads: that shows nothing about the rank",
-        rule="RP",
+        rule="traced_rank",
         proposes="/proc/1001/status",
     ),
     Case(
@@ -174,7 +174,7 @@ MISLEADING = (
         "cannot_tell",
         "graph_decode",
         "state t twice, and not who traces it or for how long",
-        rule="RP",
+        rule="traced_rank",
     ),
     Case(
         "traced-by-a-profiler-while-idle",
@@ -185,7 +185,7 @@ MISLEADING = (
         "cannot_tell",
         "ready",
         "a rank that a profiler holds is not seen to be idle",
-        rule="RP",
+        rule="traced_rank",
     ),
     Case(
         "serving-alike-by-chance",
@@ -193,7 +193,7 @@ MISLEADING = (
         "serving",
         "ready",
         "the same stacks twice, but a batch ended in between",
-        rule="R15",
+        rule="serving",
     ),
     Case(
         "load-or-hang",
@@ -201,7 +201,7 @@ MISLEADING = (
         "cannot_tell",
         "ready",
         "under load every snapshot is like this; nothing shows that batches do not end",
-        rule="RL",
+        rule="load_or_hang",
         proposes="snapshots=5",
     ),
     Case(
@@ -210,7 +210,7 @@ MISLEADING = (
         "hung",
         "ready",
         "at 97 % and 122 W nothing is computed",
-        rule="R9",
+        rule="all_on_gpu",
     ),
     Case(
         "stuck-in-a-batch-of-its-own",
@@ -236,7 +236,7 @@ MISLEADING = (
         "graph_decode",
         "it was killed later: in both snapshots it is alive",
         odd=(1,),
-        rule="R6",
+        rule="decode_capture",
     ),
     Case(
         "exception-and-alive",
@@ -286,7 +286,7 @@ MISLEADING = (
         "ready",
         "rank 1 of the second stage is rank 3; sends differ by design",
         odd=(3,),
-        rule="R9",
+        rule="all_on_gpu",
     ),
     Case(
         "dp-without-arguments",

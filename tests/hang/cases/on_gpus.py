@@ -26,7 +26,7 @@ ON_GPUS = (
         "slow",
         "dist_init",
         "rank 0 compiles a kernel (ninja, nvcc), rank 1 waits for its lock",
-        rule="R2",
+        rule="working_rank",
         source=SOURCE,
     ),
     Case(
@@ -36,7 +36,7 @@ ON_GPUS = (
         "ready",
         "both ranks turn in their event loops",
         wait="IDLE",
-        rule="R15",
+        rule="idle",
         source=SOURCE,
     ),
     Case(
@@ -56,7 +56,7 @@ ON_GPUS = (
         "rank 1 is stopped as the capture begins; rank 0 waits in the barrier",
         odd=(1,),
         wait="HOST_COLL",
-        rule="RT",
+        rule="awaited_stopped_rank",
         proposes="kill -CONT 2330",
         source=SOURCE,
     ),

@@ -130,7 +130,7 @@ RECORDED = (
         "rank 1 was stopped during capture; rank 0 waits in the barrier",
         odd=(1,),
         wait="HOST_COLL",
-        rule="RT",
+        rule="awaited_stopped_rank",
         proposes="kill -CONT 2186",
         source="two H200, SGLang 0.5.14",
     ),
@@ -141,7 +141,7 @@ RECORDED = (
         "ready",
         "both ranks turn in their event loops",
         wait="IDLE",
-        rule="R15",
+        rule="idle",
         source="two H200, SGLang 0.5.14",
     ),
     Case(
@@ -150,7 +150,7 @@ RECORDED = (
         "cannot_tell",
         "ready",
         "a log that ends with a shutdown that was asked for is no crash",
-        rule="RE",
+        rule="requested_shutdown",
         source="two H200, SGLang 0.5.14",
     ),
 )

@@ -41,17 +41,17 @@ from tests.hang.cases.rule_scenes import (
 
 BY_RULE = (
     Case(
-        "R0-zombie",
+        "zombie",
         lambda: scene([R(WAITS), R(state="Z"), R(WAITS), R(WAITS)], log=started(4, "decode")),
         "dead_rank",
         "graph_decode",
         "a zombie is dead",
         missing=(1,),
-        rule="R0",
+        rule="dead_rank",
         proposes="dmesg",
     ),
     Case(
-        "R0-exit-code",
+        "exit-code",
         lambda: scene(
             [R(WAITS), R(WAITS), R(exit_code=-11, state="Z"), R(WAITS)], log=started(4, "decode")
         ),
@@ -59,10 +59,10 @@ BY_RULE = (
         "graph_decode",
         "segmentation fault",
         missing=(2,),
-        rule="R0",
+        rule="dead_rank",
     ),
     Case(
-        "R0-crashed",
+        "crashed",
         lambda: dataclasses.replace(
             log_only(
                 "decode",
@@ -76,10 +76,10 @@ BY_RULE = (
         "graph_decode",
         "the log reports a death, and all ranks have exited",
         missing=(1,),
-        rule="R0",
+        rule="server_died",
     ),
     Case(
-        "R1-one-unseen",
+        "one-unseen",
         lambda: scene(
             [R(WAITS), R(WAITS), R(refusal="no permission", cpu=0.5), R(WAITS)],
             log=started(4, "decode"),
@@ -87,22 +87,22 @@ BY_RULE = (
         "cannot_tell",
         "graph_decode",
         "the rank that was not seen may be the one",
-        rule="R1",
+        rule="missing_stack",
         proposes="SYS_PTRACE",
     ),
     Case(
-        "R1-one-snapshot",
+        "one-snapshot",
         lambda: scene(
             [R(WAITS), R(WAITS), R(FORWARD), R(WAITS)], looks=1, log=started(4, "decode")
         ),
         "cannot_tell",
         "graph_decode",
         "hung needs two snapshots",
-        rule="R1",
+        rule="one_snapshot",
         proposes="attach",
     ),
     Case(
-        "R3-lock-and-barrier",
+        "lock-and-barrier",
         lambda: scene(
             [
                 R(WAITS),
@@ -116,10 +116,10 @@ BY_RULE = (
         "graph_decode",
         "one rank waits for a lock, the others for it",
         odd=(1,),
-        rule="R3",
+        rule="lock_wait",
     ),
     Case(
-        "R3-holder-inside",
+        "holder-inside",
         lambda: scene(
             [
                 R(MINE, locks=("/tmp/build.lock",)),
@@ -131,10 +131,10 @@ BY_RULE = (
         "unknown",
         "the one that does not wait for the lock holds it",
         odd=(0,),
-        rule="R3",
+        rule="lock_wait",
     ),
     Case(
-        "R3-holder-waits",
+        "holder-waits",
         lambda: scene(
             [
                 R(WAITS, locks=("/tmp/build.lock",)),
@@ -146,10 +146,10 @@ BY_RULE = (
         "hung",
         "graph_decode",
         "the holder waits in the barrier: a deadlock of two, not of one alone",
-        rule="R3",
+        rule="lock_wait",
     ),
     Case(
-        "R4-one-late",
+        "one-late",
         lambda: scene(
             [R(JOINING), R(f"imports@/opt/x.py {INIT}"), R(JOINING), R(JOINING)],
             gpu=(500.0, 0.0, 70.0),
@@ -163,11 +163,11 @@ BY_RULE = (
         "dist_init",
         "one rank has not come to the handshake",
         odd=(1,),
-        rule="R4",
+        rule="late_joiner",
         proposes="NCCL_DEBUG",
     ),
     Case(
-        "R5-stuck-loader",
+        "stuck-loader",
         lambda: scene(
             [
                 R(f"get_tensor safetensors_weights_iterator {LOAD}", state="D", cpu=0.0),
@@ -182,11 +182,11 @@ BY_RULE = (
         "load_barrier",
         "reading, and no byte comes",
         odd=(0,),
-        rule="R5",
+        rule="load_barrier",
         proposes="--model-path",
     ),
     Case(
-        "R6-forward",
+        "forward",
         lambda: scene(
             [R(WAITS) if i != 6 else R(FORWARD) for i in range(8)], log=started(8, "decode")
         ),
@@ -195,7 +195,7 @@ BY_RULE = (
         "n-1 at the barrier of a shape",
         odd=(6,),
         wait="HOST_COLL",
-        rule="R6",
+        rule="decode_capture",
         proposes="--cuda-graph-backend-decode=disabled",
     ),
     Case(
@@ -212,11 +212,11 @@ BY_RULE = (
         "graph_decode",
         "the older spelling",
         odd=(2,),
-        rule="R6",
+        rule="decode_capture",
         proposes="--disable-cuda-graph",
     ),
     Case(
-        "R6-prefill",
+        "prefill",
         lambda: scene(
             [
                 R(f"{BARRIER} {PREFILL}"),
@@ -229,21 +229,21 @@ BY_RULE = (
         "graph_prefill",
         "the same with prefill graphs",
         odd=(1,),
-        rule="R6",
+        rule="prefill_capture",
         proposes="--cuda-graph-backend-prefill=disabled",
     ),
     Case(
-        "R6-build",
+        "build",
         lambda: scene([R(WAITS), R(BUILDS), R(WAITS), R(WAITS)], log=started(4, "decode")),
         "hung",
         "graph_decode",
         "in a build, without a compiler and without CPU time",
         odd=(1,),
-        rule="R6",
+        rule="capture_build",
         proposes="compile_deep_gemm",
     ),
     Case(
-        "R7-allocator",
+        "allocator",
         lambda: scene(
             [
                 R(ALLOCATES),
@@ -258,20 +258,20 @@ BY_RULE = (
         "warmup",
         "one rank allocates where the others tune",
         odd=(0,),
-        rule="R7",
+        rule="autotuner",
         proposes="without --enable-symm-mem",
     ),
     Case(
-        "R8-registration",
+        "registration",
         lambda: scene([R(REGISTERS) for _ in range(4)], log=started(4, "decode")),
         "hung",
         "graph_decode",
         "all in the registration: an exception hides behind it",
-        rule="R8",
+        rule="buffer_registration",
         proposes="--disable-custom-all-reduce",
     ),
     Case(
-        "R9-all-on-device",
+        "all-on-device",
         lambda: scene(
             [R(KERNEL, cpu=1.0) for _ in range(4)],
             gpu=(76000.0, 100.0, 15.0),
@@ -281,11 +281,11 @@ BY_RULE = (
         "graph_decode",
         "a kernel spins on every GPU: the stacks show none of them behind",
         wait="CUDA_SYNC",
-        rule="R9",
+        rule="all_on_gpu",
         proposes="--disable-custom-all-reduce",
     ),
     Case(
-        "R9-ras",
+        "ras",
         lambda: counted(
             [R(KERNEL, cpu=1.0), R(f"ncclAllReduce {CAPTURE}", cpu=1.0), R(KERNEL, cpu=1.0)],
             {0: 41, 1: 40, 2: 41},
@@ -294,19 +294,19 @@ BY_RULE = (
         "graph_decode",
         "NCCL's counts tell who did not launch",
         odd=(1,),
-        rule="R9",
+        rule="all_on_gpu",
     ),
     Case(
-        "R9-ras-all-alike",
+        "ras-all-alike",
         lambda: counted([R(KERNEL, cpu=1.0) for _ in range(3)], {0: 41, 1: 40, 2: 41}),
         "hung",
         "graph_decode",
         "all in one frame: NCCL's counts decide who is behind",
         odd=(1,),
-        rule="R9",
+        rule="all_on_gpu",
     ),
     Case(
-        "R10-one-kernel",
+        "one-kernel",
         lambda: scene(
             [R(WAITS), R(WAITS), R(KERNEL, cpu=1.0, gpu=(76000.0, 100.0, 300.0)), R(WAITS)],
             log=started(4, "decode"),
@@ -315,39 +315,39 @@ BY_RULE = (
         "graph_decode",
         "one GPU busy, the others wait",
         odd=(2,),
-        rule="R10",
+        rule="endless_kernel",
         proposes="CUDA_VISIBLE_DEVICES=0,1,3,2",
     ),
     Case(
-        "R11-driver",
+        "driver",
         lambda: scene([R(WAITS), R(ENDS), R(WAITS), R(WAITS)], log=started(4, "decode")),
         "hung",
         "graph_decode",
         "one rank in the driver",
         odd=(1,),
-        rule="R11",
+        rule="driver_lock",
         proposes="CUDA_MODULE_LOADING=EAGER",
     ),
     Case(
-        "R11-all-in-driver",
+        "all-in-driver",
         lambda: scene([R(ENDS) for _ in range(4)], log=started(4, "decode")),
         "hung",
         "graph_decode",
         "all in the driver: none is named",
-        rule="R11",
+        rule="driver_lock",
         proposes="CUDA_MODULE_LOADING=EAGER",
     ),
     Case(
-        "R12-faulthandler",
+        "faulthandler",
         post_mortem,
         "crashed",
         "graph_decode",
         "stacks without ranks tell the phase, and no culprit",
-        rule="R12",
+        rule="heartbeat_abort",
         proposes="--soft-watchdog-timeout",
     ),
     Case(
-        "R13-hook",
+        "hook",
         lambda: scene(
             [R(RESULT, cpu=1.0, gpu=(76000.0, 100.0, 200.0)), R(HOOK, gpu=(76000.0, 0.0, 110.0))],
             log=started(2, "ready"),
@@ -356,11 +356,11 @@ BY_RULE = (
         "ready",
         "rank 1 sleeps in a forward hook; rank 0 has launched and waits",
         odd=(1,),
-        rule="R13",
+        rule="endless_batch",
         proposes="--disable-overlap-schedule",
     ),
     Case(
-        "R13-stuck-in-batch",
+        "stuck-in-batch",
         lambda: scene(
             [R(HOOK, cpu=0.0), *(R(IDLE_N, cpu=0.0) for _ in range(3))], log=started(4, "ready")
         ),
@@ -371,7 +371,7 @@ BY_RULE = (
         rule="loop_held",
     ),
     Case(
-        "R14-draft",
+        "draft",
         lambda: scene(
             [
                 R(f"{BARRIER} {DRAFT}"),
@@ -385,47 +385,47 @@ BY_RULE = (
         "graph_draft",
         "the draft's capture",
         odd=(1,),
-        rule="R14",
+        rule="draft_capture",
         proposes="without --speculative-algorithm",
     ),
     Case(
-        "R1-log-only",
+        "log-only",
         lambda: log_only("decode"),
         "cannot_tell",
         "graph_decode",
         "a log that ends amid the capture",
-        rule="R1",
+        rule="log_alone",
         proposes="--soft-watchdog-timeout",
     ),
     Case(
-        "R1-one-behind",
+        "one-behind",
         one_behind,
         "cannot_tell",
         "weights",
         "rank 2 never reported the end of loading: the phase is that of the last",
-        rule="R1",
+        rule="log_alone",
     ),
     Case(
-        "R17-plain-job",
+        "plain-job",
         lambda: scene([R(MEETS), R(MEETS), R(MINE), R(MEETS)], gpu=None, log=()),
         "hung",
         "unknown",
         "a job that is not SGLang: one rank does not come to the barrier",
         odd=(2,),
-        rule="R17",
+        rule="foreign_collective",
         proposes="TORCH_DISTRIBUTED_DEBUG",
     ),
     Case(
-        "R17-skipped",
+        "skipped",
         lambda: scene([R(MEETS), R(MEETS), R(GATHERS), R(MEETS)], gpu=None),
         "hung",
         "unknown",
         "one rank is in another collective",
         odd=(2,),
-        rule="R17",
+        rule="foreign_collective",
     ),
     Case(
-        "R18-single",
+        "single",
         lambda: scene(
             [R(f"Scheduler.__init__ {'run_scheduler_process'}", cpu=0.0)],
             gpu=None,
@@ -435,6 +435,6 @@ BY_RULE = (
         "hung",
         "init_done",
         "one rank sleeps in its constructor, after the pools",
-        rule="R18",
+        rule="same_place",
     ),
 )

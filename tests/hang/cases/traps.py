@@ -37,7 +37,7 @@ TRAPS = (
         "graph_decode",
         "all at the same barrier: none is behind",
         wait="HOST_COLL",
-        rule="R6",
+        rule="decode_capture",
     ),
     Case(
         "trap-one-one-split",
@@ -46,7 +46,7 @@ TRAPS = (
         "graph_decode",
         "two ranks: the one behind in program order",
         odd=(0,),
-        rule="R6",
+        rule="decode_capture",
     ),
     Case(
         "trap-one-one-collectives",
@@ -60,7 +60,7 @@ TRAPS = (
         "hung",
         "graph_decode",
         "two ranks in two collectives: which one skipped one is not known",
-        rule="R6",
+        rule="decode_capture",
     ),
     Case(
         "trap-even-split",
@@ -68,7 +68,7 @@ TRAPS = (
         "hung",
         "graph_decode",
         "three in the forward, one ahead: the majority is not accused",
-        rule="R6",
+        rule="decode_capture",
     ),
     Case(
         "trap-rank0-lines",
@@ -84,7 +84,7 @@ TRAPS = (
         "graph_decode",
         "what only rank 0 writes does not put it ahead",
         odd=(2,),
-        rule="R6",
+        rule="decode_capture",
     ),
     Case(
         "trap-tied-timestamps",
@@ -92,7 +92,7 @@ TRAPS = (
         "cannot_tell",
         "graph_decode",
         "two snapshots at one time are one",
-        rule="R1",
+        rule="one_snapshot",
     ),
     Case(
         "trap-recycled-pid",
@@ -100,7 +100,7 @@ TRAPS = (
         "cannot_tell",
         "graph_decode",
         "the same pid is another process: one snapshot of it",
-        rule="R1",
+        rule="one_snapshot",
     ),
     Case(
         "trap-eacces",
@@ -111,7 +111,7 @@ TRAPS = (
         "cannot_tell",
         "graph_decode",
         "a refused stack is not an absent rank",
-        rule="R1",
+        rule="missing_stack",
     ),
     Case(
         "trap-active-watchdog",
@@ -123,7 +123,7 @@ TRAPS = (
         "graph_decode",
         "the watchdog's own thread is a bystander",
         odd=(2,),
-        rule="R6",
+        rule="decode_capture",
     ),
     Case(
         "trap-hex-frames",
@@ -142,7 +142,7 @@ TRAPS = (
         "graph_decode",
         "addresses differ from snapshot to snapshot, and mean nothing",
         odd=(1,),
-        rule="R6",
+        rule="decode_capture",
     ),
     Case(
         "trap-dp-controller",
@@ -158,7 +158,7 @@ TRAPS = (
         "graph_decode",
         "rank 1 of replica 0 is behind; replica 1 has no odd rank, and its ranks are 2 and 3",
         odd=(1,),
-        rule="R6",
+        rule="decode_capture",
     ),
     Case(
         "trap-dp-second-replica",
@@ -167,7 +167,7 @@ TRAPS = (
         "graph_decode",
         "rank 0 of replica 1 is number 2 of the launch",
         odd=(2,),
-        rule="R6",
+        rule="decode_capture",
     ),
     Case(
         "trap-dp-healthy",
@@ -175,7 +175,7 @@ TRAPS = (
         "idle",
         "ready",
         "two replicas, both well",
-        rule="R15",
+        rule="idle",
     ),
     Case(
         "trap-dp-attention",
@@ -184,7 +184,7 @@ TRAPS = (
         "graph_decode",
         "one group, whatever the DP numbers",
         odd=(2,),
-        rule="R6",
+        rule="decode_capture",
     ),
     Case(
         "trap-one-node-of-two",
@@ -192,7 +192,7 @@ TRAPS = (
         "cannot_tell",
         "graph_decode",
         "the other node was not collected",
-        rule="R1",
+        rule="ranks_not_collected",
         not_collected=(4, 5, 6, 7),
         proposes="workbench collect",
     ),
@@ -203,7 +203,7 @@ TRAPS = (
         "graph_decode",
         "the same pids on two hosts, clocks 7 s apart",
         odd=(6,),
-        rule="R6",
+        rule="decode_capture",
     ),
     Case(
         "trap-untitled-of-unknown-size",
@@ -211,7 +211,7 @@ TRAPS = (
         "cannot_tell",
         "dist_init",
         "how many ranks there are is not known, but there is one more than was seen",
-        rule="R1",
+        rule="missing_stack",
     ),
     Case(
         "trap-untitled",
@@ -244,7 +244,7 @@ TRAPS = (
         "ready",
         "a stopped rank of an idle server",
         odd=(0,),
-        rule="RT",
+        rule="stopped_rank",
     ),
     Case(
         "trap-all-stopped",
@@ -252,7 +252,7 @@ TRAPS = (
         "stopped",
         "graph_decode",
         "all stopped: there is no odd rank",
-        rule="RT",
+        rule="stopped_rank",
     ),
     Case(
         "trap-stopped-one-snapshot",
@@ -261,7 +261,7 @@ TRAPS = (
         "graph_decode",
         "one snapshot is enough for state T, not for hung",
         odd=(1,),
-        rule="RT",
+        rule="stopped_rank",
     ),
     Case(
         "trap-idle-frozen",
@@ -304,7 +304,7 @@ TRAPS = (
         "cannot_tell",
         "graph_decode",
         "somebody dumped three processes of eight: the other five are not dead",
-        rule="R1",
+        rule="ranks_not_collected",
         not_collected=(3, 4, 5, 6, 7),
     ),
     Case(
@@ -321,7 +321,7 @@ TRAPS = (
         "load_barrier",
         "no /proc, but the dumps say that every thread slept, twice",
         odd=(0,),
-        rule="R5",
+        rule="load_barrier",
     ),
     Case(
         "trap-own-test-switch",
@@ -335,7 +335,7 @@ TRAPS = (
         "hung",
         "init_done",
         "it sleeps because a test switch says so",
-        rule="RF",
+        rule="test_switch",
         proposes="unset SGLANG_TEST_STUCK_SCHEDULER_INIT",
     ),
     Case(
@@ -353,7 +353,7 @@ TRAPS = (
         "graph_decode",
         "older dumps out of the log do not count as snapshots of their own",
         odd=(2,),
-        rule="R6",
+        rule="decode_capture",
     ),
     Case(
         "trap-exit-of-a-pid",
@@ -367,6 +367,6 @@ TRAPS = (
         "crashed",
         "unknown",
         "an exit code of a process whose rank is not known",
-        rule="R0",
+        rule="server_died",
     ),
 )

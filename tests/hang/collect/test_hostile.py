@@ -130,7 +130,7 @@ def test_what_a_user_sends_is_no_evidence(said: str, form: str, tmp_path: Path) 
         f"[2026-11-29 18:00:45] {form.format(said)}\n"
     )
     got = workbench.open_evidence(log)
-    assert (got.state, got.rule, got.missing_ranks) == ("cannot_tell", "R1", ())
+    assert (got.state, got.rule, got.missing_ranks) == ("cannot_tell", "log_alone", ())
     assert said not in str(got)
 
 

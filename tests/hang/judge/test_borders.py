@@ -219,201 +219,217 @@ def test_how_sure_a_verdict_is(name: str) -> None:
 # State, rule and whom they name.
 JUDGED: dict[str, tuple[Callable[[], Scene], str, str, tuple[int, ...]]] = {
     # Under load two looks alike are no hang, but where something rests.
-    "load, and all is busy": (loaded, "cannot_tell", "RL", ()),
-    "load, and the CPU rests": (lambda: loaded(cpu=0.1), "hung", "R9", ()),
-    "load, and the CPU hardly rests": (lambda: loaded(cpu=0.11), "cannot_tell", "RL", ()),
+    "load, and all is busy": (loaded, "cannot_tell", "load_or_hang", ()),
+    "load, and the CPU rests": (lambda: loaded(cpu=0.1), "hung", "all_on_gpu", ()),
+    "load, and the CPU hardly rests": (lambda: loaded(cpu=0.11), "cannot_tell", "load_or_hang", ()),
     "load, and the GPUs are unused": (
-        lambda: loaded(gpu=(76000, 19.9, 300)), "hung", "R9", ()),
+        lambda: loaded(gpu=(76000, 19.9, 300)), "hung", "all_on_gpu", ()),
     "load, and the GPUs are used a little": (
-        lambda: loaded(gpu=(76000, 20, 300)), "cannot_tell", "RL", ()),
-    "load, and big GPUs spin": (lambda: loaded(gpu=(76000, 95, 199.9)), "hung", "R9", ()),
+        lambda: loaded(gpu=(76000, 20, 300)), "cannot_tell", "load_or_hang", ()),
+    "load, and big GPUs spin": (lambda: loaded(gpu=(76000, 95, 199.9)), "hung", "all_on_gpu", ()),
     "load, and big GPUs draw power": (
-        lambda: loaded(gpu=(76000, 95, 200)), "cannot_tell", "RL", ()),
+        lambda: loaded(gpu=(76000, 95, 200)), "cannot_tell", "load_or_hang", ()),
     "load, and small GPUs draw little": (
-        lambda: loaded(gpu=(50000, 95, 150), size=60000.0), "cannot_tell", "RL", ()),
+        lambda: loaded(gpu=(50000, 95, 150), size=60000.0), "cannot_tell", "load_or_hang", ()),
     "load, and the GPUs are just big": (
-        lambda: loaded(gpu=(50000, 95, 150), size=60001.0), "hung", "R9", ()),
-    "load without readings": (lambda: loaded(gpu=None), "cannot_tell", "RL", ()),
+        lambda: loaded(gpu=(50000, 95, 150), size=60001.0), "hung", "all_on_gpu", ()),
+    "load without readings": (lambda: loaded(gpu=None), "cannot_tell", "load_or_hang", ()),
     "load, and the log is silent for 61 s": (
-        lambda: loaded(lines=[f"969 {BATCH}"]), "hung", "R9", ()),
+        lambda: loaded(lines=[f"969 {BATCH}"]), "hung", "all_on_gpu", ()),
     "load, and the log is silent for 60 s": (
-        lambda: loaded(lines=[f"970 {BATCH}"]), "cannot_tell", "RL", ()),
+        lambda: loaded(lines=[f"970 {BATCH}"]), "cannot_tell", "load_or_hang", ()),
     "load, and a log of another zone is silent": (
-        lambda: loaded(lines=[f"900 {BATCH}"], ahead=None), "cannot_tell", "RL", ()),
+        lambda: loaded(lines=[f"900 {BATCH}"], ahead=None), "cannot_tell", "load_or_hang", ()),
     "load, and a batch with the first look": (
-        lambda: loaded(lines=[f"1001 {BATCH}"]), "cannot_tell", "RL", ()),
+        lambda: loaded(lines=[f"1001 {BATCH}"]), "cannot_tell", "load_or_hang", ()),
     "load, and a batch after the first look": (
-        lambda: loaded(lines=[f"1002 {BATCH}"]), "serving", "R15", ()),
+        lambda: loaded(lines=[f"1002 {BATCH}"]), "serving", "serving", ()),
     "load, and a batch after the last look": (
-        lambda: loaded(lines=[f"1032 {BATCH}"]), "serving", "R15", ()),
+        lambda: loaded(lines=[f"1032 {BATCH}"]), "serving", "serving", ()),
     "load, and a batch of a clock that is not known, between the looks": (
-        lambda: loaded(lines=[f"1031 {BATCH}"], ahead=None), "serving", "R15", ()),
+        lambda: loaded(lines=[f"1031 {BATCH}"], ahead=None), "serving", "serving", ()),
     "load, and a batch of a clock that is not known, after the looks": (
-        lambda: loaded(lines=[f"1032 {BATCH}"], ahead=None), "cannot_tell", "RL", ()),
+        lambda: loaded(lines=[f"1032 {BATCH}"], ahead=None), "cannot_tell", "load_or_hang", ()),
     "the same outside of a batch": (
-        lambda: capturing([R(KERNEL, cpu=0.9)] * 4, gpu=(76000, 95, 300)), "hung", "R9", ()),
+        lambda: capturing([R(KERNEL, cpu=0.9)] * 4, gpu=(76000, 95, 300)), "hung", "all_on_gpu", ()),
     "some stay in a batch": (
         lambda: ready([R(BATCHING, cpu=0.9)] * 2 + [R(IDLE_N, cpu=0.9)] * 2), "hung", "loop_held", ()),
     "one of three stays in a batch": (
         lambda: ready([R(BATCHING, cpu=0.9)] + [R(IDLE_N, cpu=0.9)] * 2), "hung", "loop_held", (0,)),
     "all compute at one place and use no CPU": (
-        lambda: ready([R(SAMPLING, cpu=0.05)] * 4), "hung", "R13", ()),
+        lambda: ready([R(SAMPLING, cpu=0.05)] * 4), "hung", "endless_batch", ()),
     # Idle is what turns.
-    "idle, and all turn": (lambda: ready([R(IDLE_N, cpu=0.3)] * 4), "idle", "R15", ()),
-    "idle, and nobody turns": (lambda: ready([R(IDLE_N, cpu=0.29)] * 4), "cannot_tell", "R16", ()),
+    "idle, and all turn": (lambda: ready([R(IDLE_N, cpu=0.3)] * 4), "idle", "idle", ()),
+    "idle, and nobody turns": (lambda: ready([R(IDLE_N, cpu=0.29)] * 4), "cannot_tell", "no_rule", ()),
     "idle, and one does not turn": (
-        lambda: ready([*[R(IDLE_N, cpu=0.3)] * 3, R(IDLE_N, cpu=0.0)]), "cannot_tell", "R16", ()),
+        lambda: ready([*[R(IDLE_N, cpu=0.3)] * 3, R(IDLE_N, cpu=0.0)]), "cannot_tell", "no_rule", ()),
     "idle, by the stacks": (
-        lambda: ready([R(IDLE_0, then=IDLE_N, cpu=0.0)] * 2), "idle", "R15", ()),
+        lambda: ready([R(IDLE_0, then=IDLE_N, cpu=0.0)] * 2), "idle", "idle", ()),
     "idle, and one was seen once": (
-        lambda: ready([R(IDLE_N, cpu=0.6), R(IDLE_N, cpu=0.6)], looks=1), "cannot_tell", "R1", ()),
+        lambda: ready([R(IDLE_N, cpu=0.6), R(IDLE_N, cpu=0.6)], looks=1),
+        "cannot_tell", "one_snapshot", ()),
     # Who is behind.
     "two of five compute": (
-        lambda: capturing([R(FORWARD)] * 2 + [R(WAITS)] * 3), "hung", "R6", (0, 1)),
+        lambda: capturing([R(FORWARD)] * 2 + [R(WAITS)] * 3), "hung", "decode_capture", (0, 1)),
     "two of four compute": (
-        lambda: capturing([R(FORWARD)] * 2 + [R(WAITS)] * 2), "hung", "R6", (0, 1)),
-    "three of five compute": (lambda: capturing([R(FORWARD)] * 3 + [R(WAITS)] * 2), "hung", "R6", ()),
+        lambda: capturing([R(FORWARD)] * 2 + [R(WAITS)] * 2), "hung", "decode_capture", (0, 1)),
+    "three of five compute": (
+        lambda: capturing([R(FORWARD)] * 3 + [R(WAITS)] * 2), "hung", "decode_capture", ()),
     "one of them waits for another thread": (
-        lambda: capturing([R(FORWARD), R(QUEUED), R(WAITS), R(WAITS)]), "hung", "R6", (0, 1)),
+        lambda: capturing([R(FORWARD), R(QUEUED), R(WAITS), R(WAITS)]), "hung", "decode_capture", (0, 1)),
     "one holds what three want": (
-        lambda: capturing([R(LOCKED)] * 3 + [R(FORWARD)]), "hung", "R3", (3,)),
-    "one holds what one wants": (lambda: capturing([R(LOCKED), R(FORWARD)]), "hung", "R3", ()),
+        lambda: capturing([R(LOCKED)] * 3 + [R(FORWARD)]), "hung", "lock_wait", (3,)),
+    "one holds what one wants": (lambda: capturing([R(LOCKED), R(FORWARD)]), "hung", "lock_wait", ()),
     "two could hold what two want": (
-        lambda: capturing([R(LOCKED)] * 2 + [R(FORWARD)] * 2), "hung", "R3", ()),
+        lambda: capturing([R(LOCKED)] * 2 + [R(FORWARD)] * 2), "hung", "lock_wait", ()),
     "the one that could hold it waits for another thread": (
-        lambda: capturing([R(LOCKED)] * 3 + [R(QUEUED)]), "hung", "R3", ()),
+        lambda: capturing([R(LOCKED)] * 3 + [R(QUEUED)]), "hung", "lock_wait", ()),
     "three want, one is free, and one waits for them": (
         lambda: capturing([R(LOCKED)] * 2 + [R(FORWARD), R(WAITS), R(WAITS), R(WAITS)]),
-        "hung", "R3", (0, 1, 2)),
+        "hung", "lock_wait", (0, 1, 2)),
     "one wants a lock, the others wait": (
-        lambda: capturing([R(LOCKED), R(WAITS), R(WAITS)]), "hung", "R3", (0,)),
+        lambda: capturing([R(LOCKED), R(WAITS), R(WAITS)]), "hung", "lock_wait", (0,)),
     "one wants a lock that a waiting rank holds": (
-        lambda: capturing([R(LOCKED), R(WAITS, locks=("/c/a.lock",)), R(WAITS)]), "hung", "R3", ()),
+        lambda: capturing([R(LOCKED), R(WAITS, locks=("/c/a.lock",)), R(WAITS)]), "hung", "lock_wait", ()),
     "one wants a lock that it holds itself": (
-        lambda: capturing([R(LOCKED, locks=("/c/a.lock",)), R(WAITS), R(WAITS)]), "hung", "R3", (0,)),
+        lambda: capturing([R(LOCKED, locks=("/c/a.lock",)), R(WAITS), R(WAITS)]),
+        "hung", "lock_wait", (0,)),
     "one computes while a waiting rank holds a lock": (
-        lambda: capturing([R(FORWARD), R(WAITS, locks=("/c/a.lock",)), R(WAITS)]), "hung", "R6", (0,)),
+        lambda: capturing([R(FORWARD), R(WAITS, locks=("/c/a.lock",)), R(WAITS)]),
+        "hung", "decode_capture", (0,)),
     "a lock whose caller is not seen": (
-        lambda: capturing([R("BaseFileLock.acquire"), R(WAITS), R(WAITS)]), "hung", "R3", (0,)),
-    "all want the lock": (lambda: capturing([R(LOCKED)] * 3), "hung", "R3", ()),
+        lambda: capturing([R("BaseFileLock.acquire"), R(WAITS), R(WAITS)]), "hung", "lock_wait", (0,)),
+    "all want the lock": (lambda: capturing([R(LOCKED)] * 3), "hung", "stale_lock", ()),
     "one of three is in another collective": (
-        lambda: capturing([R(REDUCES), R(WAITS), R(WAITS)]), "hung", "R6", (0,)),
+        lambda: capturing([R(REDUCES), R(WAITS), R(WAITS)]), "hung", "decode_capture", (0,)),
     "one of two is in another collective": (
-        lambda: capturing([R(REDUCES), R(WAITS)]), "hung", "R6", ()),
+        lambda: capturing([R(REDUCES), R(WAITS)]), "hung", "decode_capture", ()),
     "two of four are in another collective": (
-        lambda: capturing([R(REDUCES)] * 2 + [R(WAITS)] * 2), "hung", "R6", ()),
+        lambda: capturing([R(REDUCES)] * 2 + [R(WAITS)] * 2), "hung", "decode_capture", ()),
     "one of three is on its GPU": (
-        lambda: capturing([R(KERNEL), R(WAITS), R(WAITS)]), "hung", "R6", (0,)),
-    "one of two is on its GPU": (lambda: capturing([R(KERNEL), R(WAITS)]), "hung", "R6", (0,)),
+        lambda: capturing([R(KERNEL), R(WAITS), R(WAITS)]), "hung", "decode_capture", (0,)),
+    "one of two is on its GPU": (lambda: capturing([R(KERNEL), R(WAITS)]), "hung", "decode_capture", (0,)),
     "two of four are on their GPUs": (
-        lambda: capturing([R(KERNEL)] * 2 + [R(WAITS)] * 2), "hung", "R6", ()),
+        lambda: capturing([R(KERNEL)] * 2 + [R(WAITS)] * 2), "hung", "decode_capture", ()),
     "two of five are on their GPUs": (
-        lambda: capturing([R(KERNEL)] * 2 + [R(WAITS)] * 3), "hung", "R6", ()),
+        lambda: capturing([R(KERNEL)] * 2 + [R(WAITS)] * 3), "hung", "decode_capture", ()),
     "three of four are on their GPUs": (
-        lambda: capturing([R(KERNEL)] * 3 + [R(WAITS)]), "hung", "R6", ()),
+        lambda: capturing([R(KERNEL)] * 3 + [R(WAITS)]), "hung", "decode_capture", ()),
     "all on their GPUs, one launched less": (
         lambda: counted([R(KERNEL), R(f"synchronize {FORWARD}"), R(KERNEL)], {0: 5, 1: 4, 2: 5}),
-        "hung", "R9", (1,)),
+        "hung", "all_on_gpu", (1,)),
     "all on their GPUs, two of four launched less": (
         lambda: counted(
             [R(KERNEL), R(f"synchronize {FORWARD}")] * 2, {0: 4, 1: 5, 2: 4, 3: 5}),
-        "hung", "R9", ()),
+        "hung", "all_on_gpu", ()),
     "all on their GPUs, one of two launched less": (
-        lambda: counted([R(KERNEL), R(f"synchronize {FORWARD}")], {0: 5, 1: 4}), "hung", "R9", (1,)),
+        lambda: counted([R(KERNEL), R(f"synchronize {FORWARD}")], {0: 5, 1: 4}),
+        "hung", "all_on_gpu", (1,)),
     "all on their GPUs, two of five launched less": (
         lambda: counted(
             [R(KERNEL), R(f"synchronize {FORWARD}"), R(KERNEL), R(KERNEL), R(KERNEL)],
             {0: 4, 1: 4, 2: 5, 3: 5, 4: 5}),
-        "hung", "R9", (0, 1)),
+        "hung", "all_on_gpu", (0, 1)),
     "one was not seen": (
-        lambda: capturing([R(WAITS), R(WAITS), R(FORWARD), R(refusal="ptrace")]), "hung", "R1", ()),
-    "one look": (lambda: capturing(ONE_BEHIND, looks=1), "cannot_tell", "R1", ()),
+        lambda: capturing([R(WAITS), R(WAITS), R(FORWARD), R(refusal="ptrace")]),
+        "hung", "asleep_at_start", ()),
+    "one look": (lambda: capturing(ONE_BEHIND, looks=1), "cannot_tell", "one_snapshot", ()),
     "one builds a kernel in a capture": (
-        lambda: capturing([R(BUILDS), R(WAITS), R(WAITS)]), "hung", "R6", (0,)),
+        lambda: capturing([R(BUILDS), R(WAITS), R(WAITS)]), "hung", "capture_build", (0,)),
     "one builds a kernel before any capture": (
         lambda: scene([R(BUILDS_EARLY), R(MEASURING), R(MEASURING)], version="0.5.9"),
-        "hung", "R19", (0,)),
+        "hung", "late_rank", (0,)),
     # A GPU that is busy.
     "the one on its GPU is busy": (
-        lambda: capturing([R(WAITS), R(KERNEL, gpu=(76000, 90, 300)), R(WAITS)]), "hung", "R10", (1,)),
+        lambda: capturing([R(WAITS), R(KERNEL, gpu=(76000, 90, 300)), R(WAITS)]),
+        "hung", "endless_kernel", (1,)),
     "the one on its GPU is not quite busy": (
-        lambda: capturing([R(WAITS), R(KERNEL, gpu=(76000, 89.9, 300)), R(WAITS)]), "hung", "R6", (1,)),
+        lambda: capturing([R(WAITS), R(KERNEL, gpu=(76000, 89.9, 300)), R(WAITS)]),
+        "hung", "decode_capture", (1,)),
     "a busy GPU of one that computes": (
-        lambda: capturing([R(WAITS), R(FORWARD, gpu=(76000, 99, 300)), R(WAITS)]), "hung", "R6", (1,)),
+        lambda: capturing([R(WAITS), R(FORWARD, gpu=(76000, 99, 300)), R(WAITS)]),
+        "hung", "decode_capture", (1,)),
     "two on busy GPUs": (
-        lambda: capturing([R(WAITS)] * 3 + [R(KERNEL)] * 2, gpu=(76000, 99, 300)), "hung", "R6", ()),
+        lambda: capturing([R(WAITS)] * 3 + [R(KERNEL)] * 2, gpu=(76000, 99, 300)),
+        "hung", "decode_capture", ()),
     # Process groups come up before weights are there.
     "joining with empty GPUs, one at a barrier": (
         lambda: scene([R(JOINING), R(JOINING), R(JOINING_BARRIER)], gpu=(4095.0, 0, 100)),
-        "hung", "R4", ()),
+        "hung", "bootstrap", ()),
     "joining with weights, one at a barrier": (
         lambda: scene([R(JOINING), R(JOINING), R(JOINING_BARRIER)], gpu=(4096.0, 0, 100)),
-        "hung", "R4", (2,)),
+        "hung", "late_joiner", (2,)),
     "joining, and one computes": (
-        lambda: scene([R(JOINING), R(JOINING), R(FORWARD)], gpu=(100.0, 0, 100)), "hung", "R4", (2,)),
+        lambda: scene([R(JOINING), R(JOINING), R(FORWARD)], gpu=(100.0, 0, 100)),
+        "hung", "late_joiner", (2,)),
     "joining outside of any phase that is known": (
-        lambda: scene([R(JOINS), R(JOINS), R(MEETS)], gpu=(100.0, 0, 100)), "hung", "R4", ()),
+        lambda: scene([R(JOINS), R(JOINS), R(MEETS)], gpu=(100.0, 0, 100)), "hung", "bootstrap", ()),
     "the same with weights": (
-        lambda: scene([R(JOINS), R(JOINS), R(MEETS)], gpu=(4096.0, 0, 100)), "hung", "R17", (2,)),
+        lambda: scene([R(JOINS), R(JOINS), R(MEETS)], gpu=(4096.0, 0, 100)),
+        "hung", "foreign_collective", (2,)),
     # Stopped.
     "one is stopped, all wait for it": (
-        lambda: capturing([R(FORWARD, state="T"), R(WAITS), R(WAITS)]), "hung", "RT", (0,)),
+        lambda: capturing([R(FORWARD, state="T"), R(WAITS), R(WAITS)]),
+        "hung", "awaited_stopped_rank", (0,)),
     "one is stopped, and one computes": (
-        lambda: capturing([R(FORWARD, state="T"), R(FORWARD), R(WAITS)]), "stopped", "RT", (0,)),
+        lambda: capturing([R(FORWARD, state="T"), R(FORWARD), R(WAITS)]), "stopped", "stopped_rank", (0,)),
     "one is stopped, and the others are idle": (
-        lambda: ready([R(IDLE_0, state="T"), R(IDLE_N), R(IDLE_N)]), "stopped", "RT", (0,)),
+        lambda: ready([R(IDLE_0, state="T"), R(IDLE_N), R(IDLE_N)]), "stopped", "stopped_rank", (0,)),
     "one is stopped, seen once": (
-        lambda: capturing([R(FORWARD, state="T"), R(WAITS), R(WAITS)], looks=1), "stopped", "RT", (0,)),
+        lambda: capturing([R(FORWARD, state="T"), R(WAITS), R(WAITS)], looks=1),
+        "stopped", "stopped_rank", (0,)),
     "one is stopped, and one is not seen": (
         lambda: capturing([R(FORWARD, state="T"), R(WAITS), R(refusal="ptrace")]),
-        "stopped", "RT", (0,)),
-    "all are stopped": (lambda: capturing([R(WAITS, state="T")] * 3), "stopped", "RT", ()),
-    "the only one is stopped": (lambda: capturing([R(FORWARD, state="T")]), "stopped", "RT", (0,)),
-    "a detokenizer is stopped": (lambda: ready(IDLE, extra=helper("T")), "stopped", "RH", ()),
+        "stopped", "stopped_rank", (0,)),
+    "all are stopped": (lambda: capturing([R(WAITS, state="T")] * 3), "stopped", "stopped_rank", ()),
+    "the only one is stopped": (
+        lambda: capturing([R(FORWARD, state="T")]), "stopped", "stopped_rank", (0,)),
+    "a detokenizer is stopped": (lambda: ready(IDLE, extra=helper("T")), "stopped", "stopped_helper", ()),
     "a detokenizer is stopped amid the start-up": (
-        lambda: capturing(ONE_BEHIND, extra=helper("T")), "hung", "R6", (2,)),
-    "a detokenizer has ended": (lambda: ready(IDLE, extra=helper("Z")), "crashed", "RH", ()),
-    "a detokenizer sleeps": (lambda: ready(IDLE, extra=helper("S")), "idle", "R15", ()),
-    "a gated launch waits": (lambda: scene([R(GATED)] * 2), "slow", "RG", ()),
+        lambda: capturing(ONE_BEHIND, extra=helper("T")), "hung", "decode_capture", (2,)),
+    "a detokenizer has ended": (lambda: ready(IDLE, extra=helper("Z")), "crashed", "ended_helper", ()),
+    "a detokenizer sleeps": (lambda: ready(IDLE, extra=helper("S")), "idle", "idle", ()),
+    "a gated launch waits": (lambda: scene([R(GATED)] * 2), "slow", "gated_launch", ()),
     "a gated launch waits, by its log alone": (
-        lambda: scene([R(refusal="ptrace")] * 2, log=GATE), "slow", "RG", ()),
+        lambda: scene([R(refusal="ptrace")] * 2, log=GATE), "slow", "gated_launch", ()),
     "a gated launch was activated": (
-        lambda: scene([R(refusal="ptrace")] * 2, log=[*GATE, *OPENED]), "hung", "R1", ()),
+        lambda: scene([R(refusal="ptrace")] * 2, log=[*GATE, *OPENED]), "hung", "asleep_at_start", ()),
     "a gated launch has come to its capture": (
         lambda: capturing([R(WAITS), R(FORWARD), R(WAITS)], log=[*started(3, "decode"), *GATE]),
-        "hung", "R6", (1,)),
+        "hung", "decode_capture", (1,)),
     "a gated launch has lost a rank": (
-        lambda: scene([R(refusal="ptrace"), R(state="Z")], log=GATE), "dead_rank", "R0", ()),
+        lambda: scene([R(refusal="ptrace"), R(state="Z")], log=GATE), "dead_rank", "dead_rank", ()),
     # Without stacks only a start-up in which all sleep is a hang.
     "all sleep amid the start-up, unseen": (
-        lambda: scene([R(refusal="ptrace")] * 4, log=started(4, "weights")), "hung", "R1", ()),
+        lambda: scene([R(refusal="ptrace")] * 4, log=started(4, "weights")), "hung", "asleep_at_start", ()),
     "all sleep when ready, unseen": (
-        lambda: ready([R(refusal="ptrace")] * 4), "cannot_tell", "R1", ()),
+        lambda: ready([R(refusal="ptrace")] * 4), "cannot_tell", "missing_stack", ()),
     "all sleep, unseen, in no phase that is known": (
-        lambda: scene([R(refusal="ptrace")] * 4), "cannot_tell", "R1", ()),
+        lambda: scene([R(refusal="ptrace")] * 4), "cannot_tell", "missing_stack", ()),
     "one works amid the start-up, unseen": (
         lambda: scene(
             [*[R(refusal="ptrace")] * 3, R(refusal="ptrace", cpu=0.9)], log=started(4, "weights")),
-        "cannot_tell", "R1", ()),
+        "cannot_tell", "missing_stack", ()),
     # No phase of SGLang's.
     "one in no collective of a job": (
-        lambda: scene([R(MEETS), R(MINE), R(MEETS)]), "hung", "R17", (1,)),
+        lambda: scene([R(MEETS), R(MINE), R(MEETS)]), "hung", "foreign_collective", (1,)),
     "one in another collective of a job": (
-        lambda: scene([R(MEETS), R(GATHERS), R(MEETS)]), "hung", "R17", (1,)),
-    "a single process of a job in a collective": (lambda: scene([R(MEETS)]), "hung", "R18", ()),
-    "no collective in a job": (lambda: scene([R(MINE)] * 2), "hung", "R18", ()),
+        lambda: scene([R(MEETS), R(GATHERS), R(MEETS)]), "hung", "foreign_collective", (1,)),
+    "a single process of a job in a collective": (lambda: scene([R(MEETS)]), "hung", "same_place", ()),
+    "no collective in a job": (lambda: scene([R(MINE)] * 2), "hung", "same_place", ()),
     # A log alone.
-    "a log that ends in a capture": (lambda: log_only("decode"), "cannot_tell", "R1", ()),
+    "a log that ends in a capture": (lambda: log_only("decode"), "cannot_tell", "log_alone", ()),
     "a log that ends with SIGTERM": (
-        lambda: log_only("decode", 2, "700 SIGTERM received. Shutting down"), "cannot_tell", "RE", ()),
+        lambda: log_only("decode", 2, "700 SIGTERM received. Shutting down"),
+        "cannot_tell", "requested_shutdown", ()),
     "a log that ends with an abort": (
         lambda: log_only("decode", 2, "700 TP1| Heartbeat monitor timed out! Process will be terminated"),
-        "crashed", "R12", ()),
+        "crashed", "heartbeat_abort", ()),
     "a log that ends with SIGTERM after an abort": (
         lambda: log_only(
             "decode", 2, "700 TP1| Heartbeat monitor timed out! Process will be terminated",
             "701 SIGTERM received. Shutting down"),
-        "crashed", "R12", ()),
+        "crashed", "heartbeat_abort", ()),
 }  # fmt: skip
 
 
@@ -487,9 +503,9 @@ def test_a_rank_behind_a_thread_is_judged_by_that_thread() -> None:
 
 # One rank of each computes at one line in both looks: only its CPU time says that it does not get on.
 BY_CPU_TIME = (
-    "incident-with-stacks", "incident-with-stacks-in-capture", "H4-overlap-thread", "R3-holder-inside",
-    "R4-one-late", "R5-stuck-loader", "R6-forward", "R6-0.5.11", "R6-prefill", "R6-build", "R7-allocator",
-    "R13-hook", "R14-draft", "R17-plain-job", "R18-single", "storage-gives-nothing", "trap-own-test-switch",
+    "incident-with-stacks", "incident-with-stacks-in-capture", "H4-overlap-thread", "holder-inside",
+    "one-late", "stuck-loader", "forward", "R6-0.5.11", "prefill", "build", "allocator",
+    "hook", "draft", "plain-job", "single", "storage-gives-nothing", "trap-own-test-switch",
 )  # fmt: skip
 
 

@@ -35,7 +35,7 @@ def test_who_gets_on_works_and_whose_loop_turns_waits() -> None:
 def test_a_gate_in_the_log_alone_is_believed_before_the_groups_are_up(phase: Phase) -> None:
     gated = question(scene([R(refusal="ptrace")] * 2, log=GATE)).worst.group
     early = phase in ("dist_init", "unknown")
-    assert (rule_for(gated, phase).code == "RG") is early
+    assert (rule_for(gated, phase).code == "gated_launch") is early
 
 
 def threads(*names: str, main: bool = False) -> tuple[Thread, ...]:

@@ -131,7 +131,7 @@ def test_a_stop_of_another_process_that_was_seen_once_is_likely(was: str, confid
         for shot, state in zip(given.snapshots, (was, "T"), strict=True)
     ]  # fmt: skip
     found = diagnose(dataclasses.replace(given, snapshots=tuple(shots)))
-    assert (found.state, found.rule, found.confidence) == ("stopped", "RH", confidence)
+    assert (found.state, found.rule, found.confidence) == ("stopped", "stopped_helper", confidence)
 
 
 @pytest.fixture

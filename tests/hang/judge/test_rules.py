@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import re
 
 import pytest
 
@@ -74,10 +75,16 @@ def test_the_table_is_consistent() -> None:
         assert rule.cause
         assert rule.ladder
         assert set(rule.ladder) <= set(STEPS), rule.code
-        assert not rule.accuses or rule.state in ("hung", "stopped")
+        assert rule.names is None or rule.state in ("hung", "stopped")
         if rule.state == "cannot_tell":
             assert rule.unknown
-    assert RULES[-1].code == "R16"
+    assert RULES[-1].code == "no_rule"
+
+
+def test_each_rule_has_a_code_of_its_own_in_words() -> None:
+    codes = [rule.code for rule in RULES]
+    assert sorted(set(codes)) == sorted(codes)
+    assert [code for code in codes if not re.fullmatch("[a-z]+(_[a-z]+)*", code)] == []
 
 
 def test_every_step_changes_exactly_one_thing() -> None:

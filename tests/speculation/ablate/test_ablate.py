@@ -320,7 +320,7 @@ def test_the_cause_is_found_without_being_told(broken):
     best = result["fc order 3 2 1"]
     assert best.restored == pytest.approx(1.0, abs=0.1)
     assert best.profile is True
-    assert result.findings[0].code == "cause-found"
+    assert result.findings[0].code == "cause_found"
     assert result.findings[0].experiment is not None
     assert result.lifts[0] == best
     assert max(lift.restored for lift in result.lifts[1:]) < 0.8
@@ -491,5 +491,5 @@ def test_recorded_features_without_their_target_are_ablated(broken):
 def test_a_head_that_is_nowhere_is_named_by_the_trainers_semantics_too(tmp_path):
     trial = trial_of(tmp_path, lost("lm_head.weight"), engine="")
     assert trial.draft.filled == ("lm_head.weight",)
-    named = {hint.fact for hint in check(trial) if hint.finding.code == "tensor-absent"}
+    named = {hint.fact for hint in check(trial) if hint.finding.code == "tensor_absent"}
     assert named == {"lm_head"}

@@ -47,7 +47,7 @@ def scene(*singles: Tried, served: tuple[float, ...] = BROKEN, **fields: object)
     return dataclasses.replace(base, **fields)
 
 
-def hint(fact: str, code: str = "key-dropped", confidence: str = "certain") -> Hint:
+def hint(fact: str, code: str = "key_dropped", confidence: str = "certain") -> Hint:
     return Hint(
         fact, Finding(code, "error", f"{fact} is lost", confidence=confidence, changes_output=True)
     )
@@ -210,7 +210,7 @@ def test_pairs_that_are_alike_are_not_told_apart():
 
 
 def test_a_tensor_that_is_nowhere_is_named_and_not_proved():
-    absent = hint("lm_head", code="tensor-absent")
+    absent = hint("lm_head", code="tensor_absent")
     one = scene(
         tried(BROKEN, "target's head/lm_head"),
         served=(0.001, 0.0, 0.0, 0.0),

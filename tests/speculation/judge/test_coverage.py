@@ -26,8 +26,8 @@ from workbench.speculation.judge.unmodelled import items as unmodelled
 GOOD, FEWER = Tally((100, 100, 100, 100)), Tally((200, 100, 100))
 WANTED = Expected(2.5, (0.7, 0.5, 0.3))
 PLAIN = Texts((0.6, 0.8, 0.9), (), 4, "", 0.0)
-ERROR = Finding("key-dropped", "error", "ten keys are dropped", changes_output=True)
-MAYBE = Finding("rope-differs", "note", "other rotary positions", changes_output=True)
+ERROR = Finding("key_dropped", "error", "ten keys are dropped", changes_output=True)
+MAYBE = Finding("rope_differs", "note", "other rotary positions", changes_output=True)
 
 
 def of_prompts(**changes: Any) -> ReplayEvidence:

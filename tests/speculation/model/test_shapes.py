@@ -311,9 +311,9 @@ def test_a_tensor_that_a_loader_cuts_is_cut_and_said(tmp_path: Path) -> None:
     assert len(draft.notes) == 3
     trace = target.trace([[1, 2, 3, 4]], [2])
     trial = Trial(target, trace, checkpoint, launch, draft, driving)
-    cut = [hint for hint in check(trial) if hint.finding.code == "tensor-cut"]
+    cut = [hint for hint in check(trial) if hint.finding.code == "tensor_cut"]
     assert {hint.fact for hint in cut} == {"decoder layer"}
-    assert "tensor-absent" not in {hint.finding.code for hint in check(trial)}
+    assert "tensor_absent" not in {hint.finding.code for hint in check(trial)}
 
 
 def test_captured_memory_has_the_drafts_shapes(tmp_path: Path) -> None:

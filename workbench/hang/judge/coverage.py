@@ -15,10 +15,11 @@ from msgspec import structs
 from workbench.core.verdict import Coverage, Item, Settled, State, cover
 from workbench.errors import shorten
 from workbench.hang.judge import evidence, group_facts, halts, wording
+from workbench.hang.judge.conditions import asked_to_end
 from workbench.hang.judge.diagnosis import open_question
 from workbench.hang.judge.phases import MarkedLine
 from workbench.hang.judge.rank_group import GroupRank, RankGroup
-from workbench.hang.judge.rules import Judgement, asked_to_end
+from workbench.hang.judge.rules import Judgement
 from workbench.hang.records import FAULTS, WELL, Process, Role, Scene, Snapshot
 
 SIZE = "number of ranks"
@@ -250,7 +251,7 @@ def processes(asked: Question) -> Iterator[Settled]:
                     how = "it has ended" if state else "gone since an earlier snapshot"
                     if state in ("T", "t"):
                         how = halts.words(now[process.pid])
-                    fault = asked.worst.rule.code == "RH" and state != "t"
+                    fault = asked.worst.rule.of == "helpers" and state != "t"
                     yield Settled("process", name, "wrong" if fault else "open", how)
                 else:
                     yield Settled("process", name, "ok", f"it runs (state {state})")

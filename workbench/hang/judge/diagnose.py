@@ -9,6 +9,7 @@ from workbench.core.finding import Confidence
 from workbench.core.verdict import Verdict
 from workbench.facts.engine_phases import order_of
 from workbench.hang.judge import (
+    conditions,
     coverage,
     evidence,
     other_engines,
@@ -16,7 +17,6 @@ from workbench.hang.judge import (
     physics,
     rows,
     samples,
-    votes,
     waits,
 )
 from workbench.hang.judge.diagnosis import HangDiagnosis
@@ -24,12 +24,11 @@ from workbench.hang.judge.experiments import BY_PLACE, plan
 from workbench.hang.judge.gpu_load import load
 from workbench.hang.judge.join import rank_groups
 from workbench.hang.judge.rank_group import BUSY_GPU, GroupRank, RankGroup
-from workbench.hang.judge.rules import Judgement, Rule, apart
-from workbench.hang.records import WELL, Phase, Rank, Scene, WaitClass
+from workbench.hang.judge.rules import Judgement, Rule
+from workbench.hang.records import WELL, Phase, Scene, WaitClass
 
 # Of several groups of ranks (replicas) the worst is the verdict.
 _WORST = ("dead_rank", "crashed", "hung", "stopped", "cannot_tell", "slow", "serving", "idle")
-_MAY_WORK: tuple[WaitClass, ...] = ("RUNNING", "JIT", "IO", "UNKNOWN")
 _SURE: tuple[Confidence, ...] = ("certain", "likely", "possible")
 _CACHES = (
     ("triton", "TRITON_CACHE_DIR"),
@@ -117,17 +116,7 @@ def _verdict(asked: coverage.Question) -> Verdict:
 def _judge(group: RankGroup, scene: Scene) -> Judgement:
     phase = _phase(group)
     rule = physics.checked(other_engines.rule_for(group, phase), scene)
-    odd: tuple[GroupRank, ...] = ()
-    if rule.accuses:
-        odd = apart(group)
-        if rule.state == "stopped":
-            stopped = tuple(rank for rank in group.alive if rank.stopped)
-            alone = group.expected == 1
-            odd = stopped if len(stopped) < group.expected or alone else ()
-        if rule.code == "watchdog" and any(rank.wait in _MAY_WORK for rank in odd):
-            odd = ()  # one stack does not show that it stays there: it may compile or compute
-        if rule.code == "sequence_numbers":
-            odd = tuple(GroupRank(n, Rank(n)) for n in votes.behind(group))
+    odd = rule.names(group) if rule.names is not None else ()
     return Judgement(group, phase, rule, odd, _confidence(group, phase, rule, odd))
 
 
@@ -169,8 +158,8 @@ def _confidence(group: RankGroup, phase: Phase, rule: Rule, odd: Sequence[GroupR
     """Return how sure the verdict is: physical evidence is certain, each weakness takes a step."""
     if rule.state == "cannot_tell":
         return "unknown"
-    if rule.code in ("sequence_numbers", "watchdog"):
-        return "likely"  # NCCL's numbers and the engine's clock, without stacks at two times
+    if rule.at_most is not None:
+        return rule.at_most  # NCCL's numbers and the engine's clock, without stacks at two times
     weaknesses = 0
     if rule.state in ("hung", "idle", "serving"):
         known = {rank.phase for rank in group.alive} - phases.WEAK or phase not in phases.WEAK
@@ -180,14 +169,12 @@ def _confidence(group: RankGroup, phase: Phase, rule: Rule, odd: Sequence[GroupR
         weaknesses += not group.complete
         weaknesses += not known
     if rule.state == "hung":
-        weaknesses += not _by_signal(group)
+        weaknesses += not conditions.by_signal(group)
         weaknesses += (
             len(group.alive) == 2 and bool(odd) and all(r.wait in waits.ON_DEVICE for r in odd)
         )
-    if rule.code == "RT" and rule.state == "stopped":
-        weaknesses += not _by_signal(group)
-    if rule.code == "RH" and rule.state == "stopped":
-        weaknesses += all(one.once for one in group.helpers if one.stopped)
+    if rule.doubt is not None:
+        weaknesses += rule.doubt(group)
     if rule.state in ("idle", "serving"):
         weaknesses += not (group.story.ready or group.port_open)
         weaknesses += group.port_open is False or group.mute
@@ -205,11 +192,6 @@ def _confidence(group: RankGroup, phase: Phase, rule: Rule, odd: Sequence[GroupR
         ended = any(one.state in ("Z", "X") for one in group.helpers)
         weaknesses += not group.exits and not group.dead and not ended
     return _SURE[min(weaknesses, len(_SURE) - 1)]
-
-
-def _by_signal(group: RankGroup) -> bool:
-    """Whether a rank is stopped for good, by a signal: it was seen at more than one moment."""
-    return any(rank.halted == "stopped" for rank in group.alive)
 
 
 def _waiting(judged: Judgement) -> tuple[GroupRank, ...]:
@@ -232,11 +214,7 @@ def _numbers(ranks: Iterable[GroupRank]) -> tuple[int, ...]:
 def _ladder(judged: Judgement) -> tuple[str, ...]:
     """Return the steps of a verdict: what an exception in the log says is read before anything is changed."""
     rule = judged.rule
-    raised = rule.state in ("hung", "dead_rank", "crashed") and rule.code not in (
-        "RT",
-        "RF",
-        "deepep_timeout",
-    )
+    raised = rule.state in ("hung", "dead_rank", "crashed") and not rule.explained
     return ("read_exception", *BY_PLACE, *rule.ladder) if raised else rule.ladder
 
 

@@ -16,6 +16,7 @@ from workbench.core.saving import Saved, fields_of
 from workbench.core.verdict import Coverage, Item, Verdict
 from workbench.hang import saved as written
 from workbench.hang.diagnosis_records import RankRow, Span, Standing, ThreadRow, TreeNode
+from workbench.hang.judge import old_codes
 from workbench.hang.records import FAULTS, WELL, Phase, State, WaitClass
 
 # Ranks that are one of these contradict an all-clear.
@@ -52,7 +53,7 @@ class HangDiagnosis(Result):
     wait_class
         What the waiting ranks wait in (``HOST_COLL``, ``CUDA_SYNC``, …), or what all do.
     rule
-        The rule of the classification table that applied (``R6``).
+        The rule of the classification table that applied (``decode_capture``).
     experiment
         The one change to try next.
     times
@@ -70,7 +71,7 @@ class HangDiagnosis(Result):
     phase: Phase
     experiment: Experiment
     wait_class: WaitClass = "UNKNOWN"
-    rule: str = "R16"
+    rule: str = "no_rule"
     odd_ranks: tuple[int, ...] = ()
     waiting_ranks: tuple[int, ...] = ()
     working_ranks: tuple[int, ...] = ()
@@ -145,12 +146,13 @@ class HangDiagnosis(Result):
         """Rebuild the diagnosis; what repeats the verdict must agree with it."""
         if saved.verdict is None:
             verdict = _of_old(saved, verdict)
+        rule = old_codes.rule_of(saved.rule, saved.state, saved.phase, saved.findings)
         made = cls(
-            **{name: getattr(saved, name) for name in _PLAIN},
+            **{name: getattr(saved, name) for name in _PLAIN} | {"rule": rule},
             verdict=verdict,
             tree=written.forest_of(saved.tree),
             threads=written.threads_of(saved.threads, saved.frames),
-            findings=saved.findings,
+            findings=old_codes.findings_of(saved.rule, rule, saved.findings),
             notes=saved.notes,
         )
         if saved.verdict is not None:

@@ -8,10 +8,10 @@ from workbench.core.finding import Experiment, Finding, Severity
 from workbench.errors import shorten
 from workbench.facts import engines, vllm_startup
 from workbench.hang.judge import gpu_load, halts, waits, wording
-from workbench.hang.judge.join import BUSY_IO
 from workbench.hang.judge.phases import MarkedLine
 from workbench.hang.judge.rank_group import BUSY_GPU, GroupRank, RankGroup
 from workbench.hang.judge.rules import Judgement, Rule
+from workbench.hang.judge.tracked_rank import BUSY_IO
 from workbench.hang.records import FAULTS, WELL, Phase, Scene
 
 PHASES: dict[str, str] = {
@@ -91,7 +91,7 @@ def summary(judged: Judgement, groups: Sequence[RankGroup]) -> str:
     where = where_of(group, judged.phase)
     count = count_text(groups)
     state = rule.state.replace("_", " ")
-    if rule.code == "RH":
+    if rule.of == "helpers":
         return (
             f"{state}: {'; '.join(map(str, group.helpers[:3]))}, and its ranks are alive ({count})"
         )
@@ -371,7 +371,7 @@ def findings(judged: Judgement, experiment: Experiment, sentence: str) -> tuple[
     """Return the verdict as a finding, and what else was found."""
     group, rule = judged.group, judged.rule
     first = Finding(
-        code=f"hang-{rule.code.lower()}",
+        code=f"hang.{rule.code}",
         severity=_SEVERITY.get(rule.state, "error"),
         title=sentence,
         detail=rule.cause,
@@ -393,13 +393,13 @@ def _further(judged: Judgement) -> list[Finding]:
 
     if group.alive and group.story.errors_of("heartbeat"):
         note(
-            "later-aborted",
+            "later_aborted",
             "the log ends with NCCL's heartbeat abort",
             "The abort is the end of a hang, not its cause.",
         )
     if group.alive and not group.complete and not judged.odd and rule.state == "hung":
         note(
-            "nobody-accused",
+            "nobody_accused",
             "a culprit is not named",
             "The stack of a rank is missing, and the others may be waiting for that rank.",
         )
@@ -408,25 +408,25 @@ def _further(judged: Judgement) -> list[Finding]:
         places = "; ".join(f"{name_of(r)} in {place_of(r)}" for r in group.alive[:4])
         if alike:
             note(
-                "all-alike",
+                "all_alike",
                 "all ranks are at the same place",
                 "Their stacks do not point at one rank.",
             )
         else:
             note(
-                "no-culprit",
+                "no_culprit",
                 "the ranks are at different places, and by the rules none of them is behind",
                 places,
             )
     counts = group.story.addresses
     if len(set(counts.values())) > 1:
         parts = ", ".join(f"rank {rank}: {n}" for rank, n in counts.items())
-        note("addresses-differ", "the ranks registered different numbers of graph addresses", parts)
+        note("addresses_differ", "the ranks registered different numbers of graph addresses", parts)
     if group.behind:
         title = (
             f"by NCCL's own counts ranks {wording.spans(group.behind)} launched fewer collectives"
         )
-        note("ras-behind", title, "NCCL RAS sees its own communicators, not gloo's.")
+        note("ras_behind", title, "NCCL RAS sees its own communicators, not gloo's.")
     return found
 
 

@@ -7,28 +7,26 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from workbench.facts import flags
-from workbench.hang.judge import group_facts, halts, phases, waits
+from workbench.hang.judge import group_facts, phases, waits
 from workbench.hang.judge.rank_group import Core, GroupRank, RankGroup
+from workbench.hang.judge.tracked_rank import (
+    APART,
+    BUSY_CPU,
+    TrackedRank,
+    died,
+    rank_of,
+    rate,
+    stack_of,
+)
 from workbench.hang.records import (
     Dump,
-    Frame,
     Gpu,
-    Phase,
     Process,
     Rank,
     Scene,
     Snapshot,
-    WaitClass,
 )
 from workbench.hang.sizes import whole
-
-# Two snapshots that are closer than this are one.
-APART = 1.0
-# CPU seconds a second above which a process works or spins. (Measured: a rank in a gloo barrier 0.018,
-# a healthy idle rank 0.5 to 0.9.)
-BUSY_CPU = 0.1
-# Bytes a second above which reading or writing counts as getting on.
-BUSY_IO = 1e6
 
 
 def rank_groups(scene: Scene) -> list[RankGroup]:
@@ -176,17 +174,8 @@ def _both(first: Snapshot, second: Snapshot) -> Snapshot:
     )
 
 
-@dataclasses.dataclass(slots=True)
-class _Tracked:
-    """One rank's processes over the snapshots of its host, and when that host's /proc was last read."""
-
-    rank: Rank
-    sightings: list[tuple[Snapshot, Process]]
-    until: float
-
-
-def _ranks(scene: Scene, size: int, exits: Mapping[int, int]) -> dict[int, _Tracked]:
-    found: dict[int, _Tracked] = {}
+def _ranks(scene: Scene, size: int, exits: Mapping[int, int]) -> dict[int, TrackedRank]:
+    found: dict[int, TrackedRank] = {}
     shared = Counter(
         (p.rank.world, p.rank.dp)
         for snapshot in scene.snapshots
@@ -204,20 +193,22 @@ def _ranks(scene: Scene, size: int, exits: Mapping[int, int]) -> dict[int, _Trac
                 number = process.rank.world
                 if clash and size:
                     number += size * (process.rank.dp or 0)
-                seen = found.setdefault(number, _Tracked(process.rank, [], max(read, default=0.0)))
+                seen = found.setdefault(
+                    number, TrackedRank(process.rank, [], max(read, default=0.0))
+                )
                 seen.sightings.append((snapshot, process))
     return found
 
 
 def _group(
-    scene: Scene, base: RankGroup, seen: Mapping[int, _Tracked], numbers: range
+    scene: Scene, base: RankGroup, seen: Mapping[int, TrackedRank], numbers: range
 ) -> RankGroup:
     counts = [len({s.at for s in many if s.processes}) for many in _snapshots(scene).values()]
-    ranks = [_rank(base, n, seen[n]) for n in numbers if n in seen]
+    ranks = [rank_of(base, n, seen[n]) for n in numbers if n in seen]
     times = [sorted({s.at for s, _ in seen[n].sightings}) for n in numbers if n in seen]
     for number, code in base.exits.items():
         if number in numbers and number not in seen:
-            gone = _died(code)
+            gone = died(code)
             ranks.append(GroupRank(number, Rank(number), gone=gone))
     unseen = set(numbers) - {rank.number for rank in ranks}
     not_collected = unseen & set(scene.not_collected)
@@ -272,8 +263,11 @@ def _held_up(scene: Scene) -> tuple[str, ...]:
             ):
                 continue
             seconds = max(many[-1].at - many[-2].at, APART)
-            busy = (_rate(before.cpu_seconds, process.cpu_seconds, seconds) or 0.0) > 5 * BUSY_CPU
-            (now, wait), (then, _) = _stack(many[-1], process.pid), _stack(many[-2], process.pid)
+            busy = (rate(before.cpu_seconds, process.cpu_seconds, seconds) or 0.0) > 5 * BUSY_CPU
+            (now, wait), (then, _) = (
+                stack_of(many[-1], process.pid),
+                stack_of(many[-2], process.pid),
+            )
             same = bool(now) and waits.standing(now) == waits.standing(then)
             if same and busy and wait == "RUNNING":
                 found.append(process.role)
@@ -315,51 +309,9 @@ def _still_starting(scene: Scene) -> int:
     )
 
 
-def _interval(seen: _Tracked) -> float:
+def _interval(seen: TrackedRank) -> float:
     times = sorted({snapshot.at for snapshot, _ in seen.sightings})
     return times[-1] - times[-2] if len(times) > 1 else 0.0
-
-
-def _rank(base: RankGroup, number: int, seen: _Tracked) -> GroupRank:
-    snapshot, process = seen.sightings[-1]
-    # A pid may have been given to another process meanwhile: only the same start time is the same.
-    same = [
-        (s, p)
-        for s, p in seen.sightings
-        if (p.pid, p.host, p.started) == (process.pid, process.host, process.started)
-    ]
-    dump = _dump(snapshot, process.pid)
-    frames, wait = _stack(snapshot, process.pid)
-    vanished = snapshot.at < seen.until
-    rank = GroupRank(
-        number=number,
-        rank=process.rank or Rank(number),
-        host=process.host,
-        pid=process.pid,
-        process=process,
-        dump=dump,
-        frames=frames,
-        wait=wait,
-        phase=_phase_of(frames, dump, base),
-        snapshots=len(same),
-        gpu=_gpu(snapshot, process),
-        halted=halts.halted(
-            [p for _, p in same], snapshot.at - same[-2][0].at if len(same) > 1 else 0.0
-        ),
-        gone=_gone(base, number, process, vanished, not vanished and _lived(process, dump)),
-    )
-    if rank.stopped:
-        rank = dataclasses.replace(rank, wait="STOPPED")
-    return _with_motion(rank, same)
-
-
-def _phase_of(frames: Sequence[Frame], dump: Dump | None, base: RankGroup) -> Phase:
-    """Return the phase that the thread of interest tells, or else the main thread."""
-    told = phases.phase_of(frames, base.version, base.engine)
-    main = dump.main if dump is not None else None
-    if told != "unknown" or main is None:
-        return told
-    return phases.phase_of(main.frames, base.version, base.engine)
 
 
 def _cores(scene: Scene) -> tuple[Core, ...]:
@@ -367,139 +319,11 @@ def _cores(scene: Scene) -> tuple[Core, ...]:
     if scene.engine != "vllm":
         return ()
     return tuple(
-        Core(process.pid, process.host, _stack(many[-1], process.pid)[0])
+        Core(process.pid, process.host, stack_of(many[-1], process.pid)[0])
         for many in _snapshots(scene).values()
         for process in many[-1].processes
         if process.role == "controller"
     )
-
-
-def _gone(base: RankGroup, number: int, process: Process, vanished: bool, alive: bool) -> str:
-    """Return how a rank died. Of one that lived when looked at, a log tells a later end, or another's."""
-    code = process.exit_code
-    if code is None and not alive:
-        code = base.exits.get(number, base.exits.get(-process.pid) if process.pid else None)
-    if code is not None:
-        return _died(code)
-    if process.state in ("Z", "X"):
-        return "a zombie: it has ended, and its parent has not looked yet"
-    return "it was there, and is gone" if vanished else ""
-
-
-def _lived(process: Process, dump: Dump | None) -> bool:
-    """Whether a process was alive when it was looked at: by /proc, or because py-spy read it."""
-    if process.state is not None:
-        return process.state not in ("Z", "X")
-    return dump is not None and dump.source.startswith("py-spy") and bool(dump.threads)
-
-
-_CODES = {
-    -9: "killed (SIGKILL; out of memory?)", -6: "aborted (SIGABRT)", -11: "crashed (SIGSEGV)",
-    -7: "crashed (SIGBUS)", -15: "ended by SIGTERM", -3: "ended by SIGQUIT",
-    0: "ended by itself (exit code 0)",
-}  # fmt: skip
-
-
-def _died(code: int) -> str:
-    signed = 128 - code if code > 128 else code  # a shell writes 137 for -9
-    return _CODES.get(signed, f"ended with exit code {code}")
-
-
-def _dump(snapshot: Snapshot, pid: int) -> Dump | None:
-    """Return a process's dump: one with stacks first, and of those one without native frames."""
-    mine = [dump for dump in snapshot.dumps if dump.pid == pid]
-    return min(mine, key=lambda dump: (not dump.threads, dump.native), default=None)
-
-
-def _stack(snapshot: Snapshot, pid: int) -> tuple[tuple[Frame, ...], WaitClass]:
-    """Return the frames of interest and the class of wait; native frames may tell what Python's do not."""
-    frames: tuple[Frame, ...] = ()
-    wait: WaitClass = "UNKNOWN"
-    mine = [dump for dump in snapshot.dumps if dump.pid == pid and dump.threads]
-    for dump in sorted(mine, key=lambda dump: dump.native):
-        thread = waits.thread_of_interest(dump)
-        if thread is None:
-            continue
-        found = waits.wait_class(thread.frames)
-        frames = frames or thread.frames
-        if wait in ("UNKNOWN", "RUNNING"):
-            wait = found
-    return frames, wait
-
-
-def _with_motion(rank: GroupRank, sightings: Sequence[tuple[Snapshot, Process]]) -> GroupRank:
-    if len(sightings) < 2:
-        return dataclasses.replace(rank, moving=True if rank.compilers else None)
-    (earlier, before), (later, after) = sightings[-2:]
-    seconds = max(later.at - earlier.at, APART)
-    main = _rate(before.main_cpu_seconds, after.main_cpu_seconds, seconds)
-    cpu = _rate(before.cpu_seconds, after.cpu_seconds, seconds)
-    if main is not None and rank.in_loop and rank.wait == "IDLE":
-        cpu = main
-    read = _rate(before.read_bytes, after.read_bytes, seconds)
-    written = _rate(before.written_bytes, after.written_bytes, seconds)
-    io = None if read is None and written is None else max(read or 0.0, written or 0.0)
-    stack, _ = _stack(earlier, before.pid)
-    same = waits.standing(stack) == waits.standing(rank.frames) if stack and rank.frames else None
-    if same and rank.wait == "LOCK" and before.lock_files and after.lock_files:
-        same = bool(set(before.lock_files) & set(after.lock_files))  # at another lock it got on
-    sleeps = _sleeps(earlier, before.pid) and _sleeps(later, after.pid)
-    rank = dataclasses.replace(
-        rank, cpu=cpu, main_cpu=main, io=io, same_stack=same, sleeps=sleeps, before=stack
-    )
-    moving = _moving(rank)
-    # A tracer that pauses it may do so since the first snapshot: that it did not move shows nothing.
-    return dataclasses.replace(rank, moving=None if rank.paused and not moving else moving)
-
-
-def _sleeps(snapshot: Snapshot, pid: int) -> bool:
-    """Whether a dump says that the thread of interest was off the CPU."""
-    dump = _dump(snapshot, pid)
-    thread = waits.thread_of_interest(dump) if dump is not None else None
-    return thread is not None and thread.active is False
-
-
-def _rate(before: float | None, after: float | None, seconds: float) -> float | None:
-    return None if before is None or after is None else max(after - before, 0.0) / seconds
-
-
-def _moving(rank: GroupRank) -> bool | None:
-    """Say whether a rank gets on. One that spins in a wait uses CPU time and does not."""
-    if rank.stopped or rank.gone:
-        return False
-    if rank.compilers or (rank.io or 0.0) > BUSY_IO or rank.same_stack is False:
-        return True
-    busy = (rank.cpu or 0.0) > BUSY_CPU
-    if busy and rank.same_stack and rank.in_loop and rank.wait == "RUNNING":
-        # In the event loop CPU time at one place is no work: a device is polled there without a frame of it.
-        return None
-    if rank.same_stack and rank.wait in waits.SPINNING:
-        return False
-    if busy:
-        spins = rank.same_stack is None and rank.wait in waits.SPINNING
-        return True if rank.frames and not spins else None
-    if rank.cpu is None:
-        # Without CPU time a computation on one line looks like a wait, unless it is known to sleep.
-        computes = rank.wait not in waits.SPINNING | {"LOCK", "QUEUE", "IPC"}
-        return None if rank.same_stack is None or (computes and not rank.sleeps) else False
-    return False
-
-
-def _gpu(snapshot: Snapshot, process: Process) -> Gpu | None:
-    pids = {process.pid, process.namespace_pid} - {None}
-    mine = [gpu for gpu in snapshot.gpus if pids & set(gpu.processes)]
-    if len(mine) == 1:
-        return mine[0]
-    ranks = [p for p in snapshot.processes if p.rank is not None and p.host == process.host]
-    if not mine and len(ranks) == len(snapshot.gpus) and process.rank is not None:
-        # Replicas number their ranks alike: then they follow each other.
-        alike = len({p.rank.world for p in ranks if p.rank}) < len(ranks)
-        ordered = sorted(
-            ranks,
-            key=lambda p: (p.rank.dp or 0 if alike else 0, p.rank.world) if p.rank else (0, 0),
-        )
-        return snapshot.gpus[ordered.index(process)]
-    return None
 
 
 def _last_gpus(scene: Scene) -> tuple[Gpu, ...]:
@@ -526,7 +350,7 @@ def _holders(ranks: Iterable[GroupRank]) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def _by_pid(seen: Mapping[int, _Tracked]) -> dict[int, int]:
+def _by_pid(seen: Mapping[int, TrackedRank]) -> dict[int, int]:
     """Return the number of each pid, of the host and inside its container, that only one rank has."""
     told: dict[int, set[int]] = defaultdict(set)
     for number, one in seen.items():

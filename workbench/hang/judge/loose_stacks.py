@@ -11,7 +11,7 @@ _MOST = 3
 
 def without_ranks(group: RankGroup, rule: Rule) -> Rule:
     """Return the rule for stacks without ranks, where no other applies: it says where they are."""
-    if rule.code not in ("R16", "R1") or group.alive or not group.loose:
+    if rule.code != "no_rule" or group.alive or not group.loose:
         return rule
     return Rule(
         "loose_stacks",

@@ -38,7 +38,7 @@ def _of_vllm(group: RankGroup, rule: Rule) -> Rule:
         waiting = shm_waits(group)
         return _waits_by_log(group, waiting) if waiting else _last_step(group, rule)
     receiving = group.complete and group.alive and all(r.wait == "IDLE" for r in group.alive)
-    if receiving and rule.code in ("R16", "R18", "R15"):
+    if receiving and rule.code in ("no_rule", "same_place", "serving", "idle"):
         return _without_work(group)
     return rule
 
@@ -97,7 +97,7 @@ def _step_text(group: RankGroup) -> str:
 
 
 def _last_step(group: RankGroup, rule: Rule) -> Rule:
-    if rule.code != "R1":
+    if rule.code != "log_alone":
         return rule
     return dataclasses.replace(
         rule, evidence=rule.evidence + _step_text(group), ladder=("second_snapshot",)

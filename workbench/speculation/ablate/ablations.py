@@ -185,7 +185,7 @@ _PLAIN = (
     "source", "engine", "counted", "expected", "idle", "entropy", "largest_entropy", "distinct",
     "observed", "agreement",
 )  # fmt: skip
-_ACCUSING = ("cause-found", "two-causes", "cause-named")
+_ACCUSING = ("cause_found", "two_causes", "cause_named")
 
 
 def _served(reference: Reference) -> Lift:
@@ -208,10 +208,10 @@ def _findings(cause: Cause, scene: CauseFacts) -> Iterator[Finding]:
         )
     yield Finding(
         code={
-            "found": "cause-found", "pair": "two-causes", "named": "cause-named",
-            "healthy": "nothing-lost", "sampling": "sampled-text",
-            "no_expectation": "no-expectation", "refused": "repetitive-text",
-            "not_reproduced": "not-reproduced", "cannot_tell": "cause-unknown",
+            "found": "cause_found", "pair": "two_causes", "named": "cause_named",
+            "healthy": "nothing_lost", "sampling": "sampled_text",
+            "no_expectation": "no_expectation", "refused": "repetitive_text",
+            "not_reproduced": "not_reproduced", "cannot_tell": "cause_unknown",
         }[cause.state],
         severity="error" if wrong else "note" if cause.ok else "warning",
         title=cause.sentence,

@@ -324,7 +324,7 @@ def _pair(scene: CauseFacts) -> Cause | None:
 
 def _named(scene: CauseFacts) -> Cause | None:
     """Return a tensor that is nowhere: what it lost cannot be brought back from these files."""
-    absent = [h for h in scene.hints if h.finding.code == "tensor-absent"]
+    absent = [h for h in scene.hints if h.finding.code == "tensor_absent"]
     if not absent or not scene.absent:
         return None
     facts = tuple(dict.fromkeys(h.fact for h in absent))

@@ -23,24 +23,24 @@ from workbench.speculation.model.loading import canonical, served_config
 
 # What a contract's finding is about, as the switches name it.
 _FACTS = {
-    "launched-as-eagle": "launch",
-    "lm-head-missing": "lm_head",
-    "lm-head-replaced": "lm_head",
-    "tied-lm-head": "lm_head",
-    "embedding-replaced": "embedding",
-    "embedding-missing": "embedding",
-    "norm-output-not-read": "norm_output",
-    "norm-before-residual-not-read": "norm_before_residual",
-    "norm-before-fc-not-read": "norm_before_fc",
-    "fc-norm-not-read": "fc_norm",
-    "fc-width": "auxiliary layers",
+    "launched_as_eagle": "launch",
+    "lm_head_missing": "lm_head",
+    "lm_head_replaced": "lm_head",
+    "tied_lm_head": "lm_head",
+    "embedding_replaced": "embedding",
+    "embedding_missing": "embedding",
+    "norm_output_not_read": "norm_output",
+    "norm_before_residual_not_read": "norm_before_residual",
+    "norm_before_fc_not_read": "norm_before_fc",
+    "fc_norm_not_read": "fc_norm",
+    "fc_width": "auxiliary layers",
 }
 # So many lost keys of a fact leave nothing of it.
 _WHOLE = {"decoder layer": 7, "fc": 1, "lm_head": 1}
 _BEGINNINGS = (
     ("d2t", "draft vocabulary"),
     ("t2d", "draft vocabulary"),
-    ("aux-layer", "auxiliary layers"),
+    ("aux_layer", "auxiliary layers"),
 )
 
 
@@ -108,8 +108,8 @@ def _of_engine(trial: Trial) -> Iterator[Hint]:
     found = contracts.check(trial.checkpoint, outcome, target=_sizes(trial), launch=launch)
     for finding in found:
         # The replay reads the flat form of a nested config, as whoever launched must have written it.
-        if finding.code != "speculators-config":
-            yield Hint(_fact_of(finding), finding, finding.code == "launched-as-eagle")
+        if finding.code != "speculators_config":
+            yield Hint(_fact_of(finding), finding, finding.code == "launched_as_eagle")
 
 
 def _sizes(trial: Trial) -> Config | None:
@@ -155,7 +155,7 @@ def _dropped(fact: str, groups: Sequence[KeyGroup], outcome: LoadOutcome) -> Fin
     count = sum(len(group) for group in groups)
     what = f"{count} keys of the {fact}" if fact and count > 1 else shorten(groups[0].text)
     return Finding(
-        code="key-dropped",
+        code="key_dropped",
         severity="error",
         title=f"{outcome.engine} {outcome.version} drops {what}",
         detail=groups[0].reason,
@@ -168,7 +168,7 @@ def _dropped(fact: str, groups: Sequence[KeyGroup], outcome: LoadOutcome) -> Fin
 
 def _cut(group: KeyGroup, outcome: LoadOutcome) -> Finding:
     return Finding(
-        code="tensor-cut",
+        code="tensor_cut",
         severity="error",
         title=f"{outcome.engine} {outcome.version} loads a part of {shorten(group.text)}",
         detail=group.reason,
@@ -182,7 +182,7 @@ def _cut(group: KeyGroup, outcome: LoadOutcome) -> Finding:
 def _fact_of(finding: Finding) -> str:
     if finding.code in _FACTS:
         return _FACTS[finding.code]
-    if finding.code in ("norm-missing", "norm-not-applied"):
+    if finding.code in ("norm_missing", "norm_not_applied"):
         said = " ".join((finding.title, *finding.evidence_for))
         return "fc_norm" if "fc_norm" in said else "norm_before_fc"
     for beginning, fact in _BEGINNINGS:
@@ -223,7 +223,7 @@ def _fact_of_name(name: str) -> str:
 
 def _flag(name: str, tensor: str) -> Finding:
     return Finding(
-        code="norm-missing",
+        code="norm_missing",
         severity="error",
         title=f"{name} is on, but {tensor} is not in the checkpoint",
         detail="The norm is applied with weights of one.",
@@ -235,7 +235,7 @@ def _flag(name: str, tensor: str) -> Finding:
 
 def _embedding() -> Finding:
     return Finding(
-        code="embedding-differs",
+        code="embedding_differs",
         severity="note",
         title="the draft brings an embedding that is not the target's",
         detail="It may have been trained along; engines differ in whether they keep it.",
@@ -247,7 +247,7 @@ def _embedding() -> Finding:
 
 def _rotary(theta: object) -> Finding:
     return Finding(
-        code="rope-differs",
+        code="rope_differs",
         severity="note",
         title="the draft's rotary positions are not the target's",
         detail=f"Its config has rope_theta {shown(theta, 40)}. Some drafts are trained so; most are not.",
@@ -260,7 +260,7 @@ def _rotary(theta: object) -> Finding:
 def _absent(name: str, engine: str) -> Finding:
     instead = "the engine computes with uninitialised memory" if engine else "replayed with zeros"
     return Finding(
-        code="tensor-absent",
+        code="tensor_absent",
         severity="error",
         title=f"{name} is in no file: {instead}",
         evidence_for=(f"the checkpoint has no {name}, under any prefix",),
@@ -271,7 +271,7 @@ def _absent(name: str, engine: str) -> Finding:
 
 def _norm_absent(name: str) -> Finding:
     return Finding(
-        code="norm-absent",
+        code="norm_absent",
         severity="error",
         title=f"{name} is in no file: the norm is applied with weights of one",
         evidence_for=(f"the checkpoint has no {name}, under any prefix",),

@@ -77,7 +77,7 @@ def _features(trial: Trial, recorded: Sequence[Recorded]) -> Iterator[Finding]:
         )
     if other:
         yield Finding(
-            code="features-of-another",
+            code="features_of_another",
             severity="warning",
             title=f"Recorded features of {len(other)} texts cannot be this target's",
             detail="They were recorded of another target, or of other layers. The target was run instead.",
@@ -90,7 +90,7 @@ def _features(trial: Trial, recorded: Sequence[Recorded]) -> Iterator[Finding]:
 
 def _unused(what: str, why: Sequence[str]) -> Finding:
     return Finding(
-        code="recorded-unused",
+        code="recorded_unused",
         severity="note",
         title=f"Not compared: {what}",
         detail=f"{'; '.join(why)}.".capitalize(),
@@ -105,7 +105,7 @@ def _difference_finding(name: str, found: list[Difference]) -> Finding:
     )
     if any(math.isnan(d.cosine) for d in found):
         return Finding(
-            code="no-numbers",
+            code="no_numbers",
             severity="warning",
             title=f"The {name} hold NaN, as recorded or as replayed",
             detail="A draft whose logits are NaN proposes the same token each time.",
@@ -114,14 +114,14 @@ def _difference_finding(name: str, found: list[Difference]) -> Finding:
     place = parts_at(found)
     if place:
         return Finding(
-            code="numbers-part",
+            code="numbers_part",
             severity="warning",
             title=f"The {name}, as recorded and as replayed, differ from {place}",
             evidence_for=lines,
             next_step="Check that target, draft and layers are those of the evidence.",
         )
     return Finding(
-        code="numbers-agree",
+        code="numbers_agree",
         severity="note",
         title=f"The {name} are as recorded",
         evidence_for=lines,

@@ -24,7 +24,7 @@ def unwritten_memory(evidence: ReplayEvidence) -> Iterator[Finding]:
     names = ", ".join(f"`{name}`" for name in evidence.filled[:3])
     names += " …" if len(evidence.filled) > 3 else ""
     yield Finding(
-        code="unwritten-memory",
+        code="unwritten_memory",
         severity="error",
         title=f"{len(evidence.filled)} weights of the draft are uninitialised memory",
         detail=f"{evidence.engine or 'This engine'} never writes {names}. What they hold there is not "
@@ -46,7 +46,7 @@ def texts(evidence: ReplayEvidence) -> Iterator[Finding]:
         return
     if given.refused:
         yield Finding(
-            code="repetitive-text",
+            code="repetitive_text",
             severity="warning",
             title="The texts repeat themselves and cannot be evidence",
             detail=f"{given.refused}. In a loop a draft is right without the target's features, so a lost "
@@ -56,14 +56,14 @@ def texts(evidence: ReplayEvidence) -> Iterator[Finding]:
         )
     elif given.looping:
         yield Finding(
-            code="some-repetitive-text",
+            code="some_repetitive_text",
             severity="note",
             title=f"{len(given.looping)} of {given.requests} answers end in a loop",
             detail="Acceptance in them says little about the draft.",
         )
     if given.sampled and evidence.counts.real:
         yield Finding(
-            code="sampled-text",
+            code="sampled_text",
             severity="note",
             title=f"{given.other:.0%} of the text is not what this target chooses",
             detail="It was sampled, or written by another target. Drafts are compared with the text as "
@@ -95,7 +95,7 @@ def fidelity(evidence: ReplayEvidence) -> Iterator[Finding]:
     differ = f"Replay and engine differ in {1 - same.share:.0%} of the rounds"
     if evidence.filled:
         yield Finding(
-            code="unwritten-memory-differs",
+            code="unwritten_memory_differs",
             severity="note",
             title=differ,
             detail=f"{detail} The engine computes with uninitialised memory of unknown content, the "
@@ -117,7 +117,7 @@ def doubts(evidence: ReplayEvidence) -> Iterator[Finding]:
     doubtful = evidence.counts.doubtful
     if doubtful:
         yield Finding(
-            code="evidence-contradicts",
+            code="evidence_contradicts",
             severity="warning",
             title="The evidence cannot be of one run",
             detail=f"{doubtful[:1].upper()}{doubtful[1:]}.",

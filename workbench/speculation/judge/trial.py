@@ -22,7 +22,7 @@ from workbench.speculation.rounds.setup import as_launched, numerics_of
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from workbench.checkpoint.open import Checkpoint
+    from workbench.checkpoint.checkpoint import Checkpoint
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -170,7 +170,8 @@ class Trial:
 
 def checkpoint_of(draft: Any) -> Checkpoint:
     """Return an open checkpoint for a path or for one that is open."""
-    from workbench.checkpoint.open import Checkpoint, open_checkpoint
+    from workbench.checkpoint.checkpoint import Checkpoint
+    from workbench.checkpoint.open import open_checkpoint
 
     return draft if isinstance(draft, Checkpoint) else open_checkpoint(draft)
 
@@ -183,7 +184,8 @@ def target_of(target: Any, numerics: Numerics, device: str = "cpu") -> Target:
     WorkbenchError
         It is a checkpoint of a kind that is not run here.
     """
-    from workbench.checkpoint.open import Checkpoint, open_checkpoint
+    from workbench.checkpoint.checkpoint import Checkpoint
+    from workbench.checkpoint.open import open_checkpoint
     from workbench.speculation.model.huggingface import HuggingFaceTarget
     from workbench.speculation.model.target import LlamaTarget
 

@@ -35,7 +35,7 @@ from workbench.speculation.model.shapes import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from workbench.checkpoint.open import Checkpoint
+    from workbench.checkpoint.checkpoint import Checkpoint
     from workbench.speculation.model.features import Target
 
 Fill = Literal["zero", "random", "nan"]

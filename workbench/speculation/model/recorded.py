@@ -19,7 +19,7 @@ from workbench.speculation.model.layers import Numerics, linear, rms_norm
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from workbench.checkpoint.open import Checkpoint
+    from workbench.checkpoint.checkpoint import Checkpoint
 
 _PLACES = 256  # places whose logits are held at once
 _UP = 5  # folders above the evidence in which the target is looked for

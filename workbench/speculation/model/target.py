@@ -42,7 +42,7 @@ from workbench.speculation.model.target_weights import QUANTISED, read_weights
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from workbench.checkpoint.open import Checkpoint
+    from workbench.checkpoint.checkpoint import Checkpoint
 
 KINDS = ("llama", "mistral", "qwen2", "qwen3")
 _ROWS = 32  # requests at a time

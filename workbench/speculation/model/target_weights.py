@@ -11,8 +11,8 @@ from workbench.speculation.model.shapes import Shape
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from workbench.checkpoint.checkpoint import Checkpoint
     from workbench.checkpoint.dequantize import LogicalWeight
-    from workbench.checkpoint.open import Checkpoint
 
 QUANTISED = (
     "the target is quantised: its weights are dequantised here, and where an engine rounds activations too "

@@ -16,7 +16,7 @@ from workbench.speculation.model.loading import Fill, load_draft, served_config
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from workbench.checkpoint.open import Checkpoint
+    from workbench.checkpoint.checkpoint import Checkpoint
     from workbench.speculation.model.features import Target
 
 _KINDS: Mapping[str, Kind] = {"bfloat16": "bfloat16", "float16": "float16", "half": "float16"}
