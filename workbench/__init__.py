@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from workbench.errors import WorkbenchError
     from workbench.export.report import report
     from workbench.hang.attach import attach
+    from workbench.hang.ledger.ledger import Ledger
     from workbench.hang.open_evidence import open_evidence
+    from workbench.hang.watch.watching import watch
     from workbench.keys.diff import diff_keys
     from workbench.keys.repair import fix_checkpoint
     from workbench.panels.opening import panel
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 _HOMES = {
+    "Ledger": "workbench.hang.ledger.ledger",
     "WorkbenchError": "workbench.errors",
     "attach": "workbench.hang.attach",
     "diff_keys": "workbench.keys.diff",
@@ -35,9 +38,11 @@ _HOMES = {
     "replay": "workbench.speculation.replaying",
     "report": "workbench.export.report",
     "scan_weights": "workbench.weights.scan",
+    "watch": "workbench.hang.watch.watching",
 }
 
 __all__ = [
+    "Ledger",
     "WorkbenchError",
     "attach",
     "diff_keys",
@@ -49,6 +54,7 @@ __all__ = [
     "replay",
     "report",
     "scan_weights",
+    "watch",
 ]
 
 

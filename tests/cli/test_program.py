@@ -129,6 +129,7 @@ VERBS = {
     "weights": ("no/such",),
     "hang": ("no/such",),
     "collect": ("999999999", "-o", "never"),
+    "watch": ("999999999", "-o", "never"),
     "replay": ("--target", "no/such", "--draft", "no/such"),
     "report": ("no/such.ipynb", "-o", "never.html"),
 }

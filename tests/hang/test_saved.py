@@ -58,7 +58,11 @@ def test_a_ledger_of_version_01_loads_and_is_concluded_anew(name: str, tmp_path:
     assert found.ok is LEDGERS[name]
     assert [one.code for one in found.findings] == [one["code"] for one in old["findings"]]
     new = found.to_dict()
-    for key in ("launches", "configurations", "source", "ok", "notes"):
+    assert [
+        {name: launch[name] for name in was}
+        for launch, was in zip(new["launches"], old["launches"], strict=True)
+    ] == old["launches"]
+    for key in ("configurations", "source", "ok", "notes"):
         assert new[key] == old[key]
     assert [step and len(step["changed"]) for step in new["steps"]] == [
         step and len(step["changed"]) for step in old["steps"]

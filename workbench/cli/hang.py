@@ -26,6 +26,10 @@ def hang(
     snapshots: Snapshots = 2,
     interval: Interval = 30.0,
     native: Native = False,
+    host: Annotated[
+        list[str] | None,
+        typer.Option(help="A host of the server, collected over ssh; give it once for each host."),
+    ] = None,
     html: Html = None,
     speedscope: Annotated[
         Path | None, typer.Option(help="Also write the merged stacks as a speedscope file.")
@@ -38,11 +42,17 @@ def hang(
     page = output(html, "page", where, log, force=force)
     stacks = output(speedscope, "stacks", where, log, force=force)
     apart(page, stacks)
+    if host and where is not None:
+        raise WorkbenchError(
+            f"--host and {where} cannot both be examined", next_step="Leave one of them out."
+        )
     if where is None or where.isdecimal():
         from workbench.hang.attach import attach
 
         pid = None if where is None else int(where)
-        found = attach(pid, snapshots=snapshots, interval=interval, native=native, log=log)
+        found = attach(
+            pid, snapshots=snapshots, interval=interval, native=native, log=log, hosts=host or None
+        )
     else:
         from workbench.hang.open_evidence import open_evidence
 

@@ -23,12 +23,16 @@ from workbench.cli.diff import diff
 from workbench.cli.exits import MEANING, ExitCode
 from workbench.cli.fix import fix
 from workbench.cli.hang import hang
+from workbench.cli.ledger import LEDGER
 from workbench.cli.replay import replay
 from workbench.cli.report import report
+from workbench.cli.watch import watch
 from workbench.cli.weights import weights
 from workbench.errors import WorkbenchError
 
-VERBS: tuple[Callable[..., ExitCode], ...] = (diff, fix, weights, hang, collect, replay, report)
+VERBS: tuple[Callable[..., ExitCode], ...] = (
+    diff, fix, weights, hang, collect, watch, replay, report,
+)  # fmt: skip
 # Flags that ask for text and for no verdict: only they may exit 0 without one.
 _TEXT_ONLY = ("--help", "--version")
 
@@ -66,6 +70,17 @@ def _leaving(verb: Callable[..., ExitCode]) -> Callable[..., None]:
 for _verb in VERBS:
     _summary = (_verb.__doc__ or "").partition("\n")[0].rstrip(".")
     app.command(short_help=_summary, epilog=MEANING)(_leaving(_verb))
+
+_ledger = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Record launches of a server in a file, and show what differs from one to the next.",
+    epilog=MEANING,
+)
+for _verb in LEDGER:
+    _summary = (_verb.__doc__ or "").partition("\n")[0].rstrip(".")
+    _ledger.command(short_help=_summary, epilog=MEANING)(_leaving(_verb))
+app.add_typer(_ledger, name="ledger")
 
 
 def main() -> NoReturn:

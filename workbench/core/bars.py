@@ -21,7 +21,7 @@ def bar(items: Iterable[Any] | None = None, **options: Any) -> Any:
     """
     if progress.is_watched():
         return progress.Bar(items, **options)
-    if _by_hand():
+    if by_hand():
         return _in_notebook(items, options)
     from tqdm import tqdm
 
@@ -32,7 +32,7 @@ def _on_terminal() -> bool:
     return sys.stderr is not None and sys.stderr.isatty()
 
 
-def _by_hand() -> bool:
+def by_hand() -> bool:
     """Say whether this runs in a notebook with somebody in front of it.
 
     A notebook that is run by a program, for a report or a test, takes no input.

@@ -39,8 +39,9 @@ seconds since 1970 by the host's clock. Unknown fields and files are kept and ig
 ``processes.json``; what could not be read is left out or null::
 
     {"taken_at": 1795977069.3,
+     "clocks": {"wall": 1795977069.3, "boot": 81203.9, "monotonic": 81203.9},
      "processes": [
-       {"pid": 2185, "ppid": 2062, "started": 1795977005.1, "namespace_pid": 14,
+       {"pid": 2185, "ppid": 2062, "started": 1795977005.1, "started_boot": 81139.7, "namespace_pid": 14,
         "cmd": "sglang::scheduler_TP0",          the title, or the command line joined with blanks
         "argv": ["python3", "-m", "…"],          where it is a command line
         "status": "sleeping",                    psutil's word, or the letter of /proc/PID/stat
@@ -48,7 +49,9 @@ seconds since 1970 by the host's clock. Unknown fields and files are kept and ig
                                                  of T and t: how long it was seen without a break
         "wait_channel": "futex_do_wait",         of the main thread
         "threads": 141, "thread_states": {"S": 141}, "thread_waits": {"futex_do_wait": 124},
-        "cpu": {"user": 34.45, "system": 4.65},
+        "cpu": {"user": 34.45, "system": 4.65}, "main_cpu_seconds": 21.2,
+        "samples": [{"at": 81201.1, "state": "S", "cpu": 21.2, "wait_channel": "futex_do_wait", "call": 202}],
+                                                 of the main thread, since the snapshot before
         "read_bytes": 0, "written_bytes": 0,
         "lock_files": ["…/lock"], "compilers": ["ninja"], "exit_code": null,
         "environment": {"NCCL_DEBUG": "INFO"},   by allow-list; redacted, as all texts here are
@@ -153,10 +156,18 @@ class CaseWriter:
         """Add plain data as a JSON file."""
         self.add(name, json.dumps(value, indent=1))
 
-    def add_snapshot(self, number: int, at: float, processes: list[dict[str, Any]]) -> str:
+    def add_snapshot(
+        self,
+        number: int,
+        at: float,
+        processes: list[dict[str, Any]],
+        clocks: dict[str, float] | None = None,
+    ) -> str:
         """Add the processes of one snapshot and return its folder."""
         folder = f"snapshot-{number}"
-        self.add_json(f"{folder}/processes.json", {"taken_at": at, "processes": processes})
+        self.add_json(
+            f"{folder}/processes.json", {"taken_at": at, "clocks": clocks, "processes": processes}
+        )
         self.manifest["snapshots"].append({"folder": folder, "at": at})
         return folder
 

@@ -25,6 +25,7 @@ from typing import IO, Any, Literal, NamedTuple, Self, get_args
 from workbench.core.outputs import check_append
 from workbench.core.wording import plural
 from workbench.errors import WorkbenchError, clean, shorten, shown
+from workbench.evidence import launch_words
 from workbench.evidence.redact import Redactor, fields, known_secrets
 
 Outcome = Literal["served", "hung", "crashed", "stopped", "unknown"]
@@ -40,6 +41,7 @@ _LONGEST = 4000
 _LOG_HEAD = 16 << 20  # bytes of a log in which the line of the server's arguments is looked for
 _TEXTS = (
     "name", "engine", "version", "log", "hypothesis", "change", "if_right", "if_wrong", "against", "note",
+    "image",
 )  # fmt: skip
 _PROSE = (
     "name",
@@ -51,7 +53,7 @@ _PROSE = (
     "note",
 )  # people write these
 _NUMBERS = ("started", "ended", "ready_after", "exit_status")
-_MAPPINGS = ("environment", "versions", "resolved")
+_MAPPINGS = ("environment", "versions", "resolved", "launcher", "config")
 _REDACTED = 2
 _SALT_BYTES = 32
 _READY = "The server is fired up and ready to roll!"
@@ -69,6 +71,12 @@ class Launch:
         The variables that matter (NCCL_*, CUDA_*, SGLANG_* and their like), no others.
     resolved
         The engine's arguments as it logged them after filling in defaults, by field name.
+    launcher
+        What ran the command: ``numactl``, ``docker run``, with its options.
+    config
+        What the file of ``--config`` set.
+    image
+        The container's image.
     versions, gpus
         Versions of libraries, and the GPUs' names.
     started, ended
@@ -101,6 +109,9 @@ class Launch:
     if_wrong: str = ""
     against: str = ""
     note: str = ""
+    launcher: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    config: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    image: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the launch as plain data."""
@@ -163,7 +174,8 @@ def from_command(command: str | Sequence[str], name: str = "", **known: Any) -> 
     ----------
     command
         A line for a shell (``NCCL_DEBUG=INFO python -m sglang.launch_server --tp 8``; its leading
-        variables become the environment, what it redirects its output to its log) or its words.
+        variables and those of ``docker run -e`` become the environment, what it redirects its output
+        to its log) or its words. The file of ``--config`` is read, if it is here.
 
     Raises
     ------
@@ -185,8 +197,14 @@ def from_command(command: str | Sequence[str], name: str = "", **known: Any) -> 
         key, _, value = words.pop(0).partition("=")
         environment[key] = value
     words, log = _redirected(words)
-    known.setdefault("log", log)
-    return Launch(name, tuple(words), environment, **known)
+    parts = launch_words.split(words)
+    known = {
+        "log": log,
+        "launcher": parts.launcher,
+        "config": launch_words.config_of(parts.command),
+        "image": parts.image,
+    } | known
+    return Launch(name, parts.command, environment | dict(parts.environment), **known)
 
 
 def _check_command(command: object) -> None:
@@ -389,7 +407,8 @@ def _redactor(salt: bytes | None) -> Redactor:
 
 
 def _redacted(launch: Launch, hide: Redactor) -> Launch:
-    for secret in known_secrets(dict(launch.environment), list(launch.command)):
+    written = [f"--{key}={said}" for key, said in launch.config.items()]
+    for secret in known_secrets(dict(launch.environment), [*launch.command, *written]):
         hide.secret(secret)
     texts: dict[str, Any] = {
         name: (hide.prose if name in _PROSE else hide.text)(getattr(launch, name))
@@ -402,6 +421,12 @@ def _redacted(launch: Launch, hide: Redactor) -> Launch:
             "command": tuple(hide.arguments(list(launch.command))),
             "environment": hide.environment(dict(launch.environment)),
             "resolved": {key: hide.field(key, said) for key, said in launch.resolved.items()},
+            "config": dict(launch_words.pairs(hide.arguments(written))),
+            "launcher": {
+                key: launch_words.without_values(said, hide)
+                for key, said in launch.launcher.items()
+            },
+            "image": launch_words.without_registry(launch.image, hide),
             "versions": {key: hide.text(said) for key, said in launch.versions.items()},
             "gpus": tuple(map(hide.text, launch.gpus)),
         },

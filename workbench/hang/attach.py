@@ -12,7 +12,7 @@ import os
 import tempfile
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,7 @@ def attach(
     native: bool = False,
     log: str | os.PathLike[str] | None = None,
     client: Client | None = None,
+    hosts: Sequence[str] | None = None,
 ) -> HangDiagnosis:
     """Look at a running server (SGLang or vLLM): what does it wait for, for which rank, what to change next.
 
@@ -62,6 +63,9 @@ def attach(
         The server's log. By default it is found among the server's open files.
     client
         A dask client: every host of its workers is looked at, at the same time.
+    hosts
+        Hosts of one server, as ssh knows them: each is collected over ssh, at the same time. A host that
+        does not answer is not seen, and there is no all-clear without it.
 
     Raises
     ------
@@ -77,12 +81,23 @@ def attach(
     from workbench.hang.read.scene import read_scene
 
     _check(pid, snapshots, interval)
+    notes: list[str] = []
+    unseen: list[tuple[str, str]] = []
+    if client is not None and hosts is not None:
+        raise WorkbenchError(
+            "client and hosts cannot both be collected", next_step="Leave one of them out."
+        )
     with tempfile.TemporaryDirectory(prefix="workbench-") as folder:
         plan = _plan(pid, snapshots, interval, native, log)
         if client is not None:
             from workbench.hang.collect.cluster import collect_hosts
 
             source, notes = collect_hosts(client, plan, Path(folder))
+        elif hosts is not None:
+            from workbench.hang.collect.remote import collect_hosts as collect_over_ssh
+
+            with _progress(plan):
+                source, unseen = collect_over_ssh(hosts, plan, Path(folder))
         else:
             with (
                 stopping(),
@@ -91,10 +106,13 @@ def attach(
                 collector_errors(),
             ):
                 found = collector.collect(file, plan)
-            source, notes = f"pid {found.root}", []
+            source = f"pid {found.root}"
             _report_pauses(Path(folder) / "case.zip")
         scene = read_scene(sorted(Path(folder).glob("*.zip")))
-    scene = dataclasses.replace(scene, source=source, notes=(*scene.notes, *notes))
+    notes += [f"not seen: {host} ({why})" for host, why in unseen]
+    scene = dataclasses.replace(
+        scene, source=source, notes=(*scene.notes, *notes), unseen=tuple(unseen)
+    )
     return diagnose(scene)
 
 

@@ -111,8 +111,40 @@ class Halt:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Sample:
+    """A short sample of a process's main thread, between two snapshots; `cpu` is in seconds.
+
+    `at` is of the monotonic clock; `call` the number of the system call that it is in, None in none.
+    """
+
+    at: float
+    state: str
+    cpu: float
+    wait_channel: str = ""
+    call: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Clocks:
+    """Three clocks at one moment: the wall's, since boot, and since boot without sleep."""
+
+    wall: float
+    boot: float
+    monotonic: float
+
+    @property
+    def all(self) -> tuple[float, float, float]:
+        """All three."""
+        return self.wall, self.boot, self.monotonic
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Process:
-    """One process of the server's tree at one time; what could not be read is None."""
+    """One process of the server's tree at one time; what could not be read is None.
+
+    `started` is by the wall clock, `started_boot` in seconds since boot. `samples` were taken between the
+    snapshot before and this one.
+    """
 
     pid: int
     host: str
@@ -135,6 +167,9 @@ class Process:
     exit_code: int | None = None
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
     arguments: tuple[str, ...] = ()
+    started_boot: float | None = None
+    main_cpu_seconds: float | None = None
+    samples: tuple[Sample, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -162,6 +197,7 @@ class Snapshot:
     processes: tuple[Process, ...] = ()
     dumps: tuple[Dump, ...] = ()
     gpus: tuple[Gpu, ...] = ()
+    clocks: Clocks | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -212,6 +248,8 @@ class Scene:
         World ranks of hosts from which nothing was collected: never called missing.
     records
         Further evidence as plain data: ``flight`` (NCCL flight recorder), ``ras``.
+    unseen
+        Hosts that were asked for and not seen, each with the reason.
     """
 
     source: str
@@ -229,3 +267,4 @@ class Scene:
     clock_skew: Mapping[str, float] = dataclasses.field(default_factory=dict)
     records: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    unseen: tuple[tuple[str, str], ...] = ()

@@ -55,6 +55,12 @@ def test_a_server_that_is_wholly_in_the_evidence_is_cleared() -> None:
     assert got.summary.endswith("(2 of 2 ranks)")
 
 
+def test_there_is_no_all_clear_without_a_host_that_was_asked_for() -> None:
+    got = diagnose(dataclasses.replace(healthy(), unseen=(("node1", "connection refused"),)))
+    assert got.ok is None
+    assert lacking(got) == {"host node1": "not seen: connection refused"}
+
+
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_without_any_one_check_there_is_no_all_clear(check: Any) -> None:
     rest = [other for other in CHECKS if other is not check]

@@ -16,6 +16,7 @@ import pytest
 
 from tests import planted
 from tests.conftest import ROOT
+from tests.hang.live.ranks import LOOPS
 from tests.planted import no_secret_leaves  # noqa: F401 - a fixture
 
 Job = Callable[..., int]
@@ -82,7 +83,7 @@ def start(zygote: subprocess.Popen[str], folder: Path, scenario: str, world: int
     while not log.exists() or log.read_text().count(last) < world:
         assert time.monotonic() < until, log.read_text()
         time.sleep(0.05)
-    while not (_serves(log) if scenario == "idle" else _waits(zygote.pid)):
+    while not (_serves(log) if scenario in LOOPS else _waits(zygote.pid)):
         assert time.monotonic() < until, log.read_text()
     return root
 

@@ -44,13 +44,16 @@ class Scheduler:
     def init_model_worker(self, body): self.init_all_cuda_graphs(body)
     def init_all_cuda_graphs(self, body): body()
 def run_scheduler_process(body): Scheduler(body)
-def run_event_loop(pull, share): Loop().event_loop_overlap(pull, share)
+def run_event_loop(pull, share, batch): Loop().event_loop_overlap(pull, share, batch)
 def recv_pyobj(pull): pull()
 def broadcast_pyobj(share): share()
 class Loop:
-    def event_loop_overlap(self, pull, share):
+    def event_loop_overlap(self, pull, share, batch):
         while True:
             self.recv_requests(pull, share)
+            if batch is not None:
+                self.run_batch(batch)
+    def run_batch(self, batch): batch()
     def recv_requests(self, pull, share):
         self._pull_raw_reqs(pull)
         self._broadcast_reqs_across_ranks(share)
@@ -73,6 +76,7 @@ CAPTURE = (
     "Memory pool end. avail mem=138.21 GB",
     "Capture target decode CUDA graph begin. backend=full, num_tokens_per_bs=1, bs=[1], avail mem=138.12 GB",
 )
+LOOPS = ("idle", "serves")  # scenarios of a server that is ready
 READY = ("max_total_num_tokens=16384, chunked_prefill_size=8192, context_len=512",)
 
 
@@ -122,7 +126,7 @@ class Rank:
         dist.barrier()
         say(self.rank, *CAPTURE)
         scheduler = code(SCHEDULER, "managers/scheduler.py")
-        if self.job["scenario"] == "idle":
+        if self.job["scenario"] in LOOPS:
             say(self.rank, *READY)
             self.loop(scheduler)
         scheduler["run_scheduler_process"](self.capture)
@@ -187,7 +191,18 @@ class Rank:
 
         pull = functools.partial(time.sleep, 0)  # as SGLang: it looks again at once
         share = functools.partial(dist.broadcast, torch.zeros(1), src=0)
-        scheduler["run_event_loop"](pull, share)
+        batch = self.batch if self.job["scenario"] == "serves" else None
+        scheduler["run_event_loop"](pull, share, batch)
+
+    def batch(self) -> None:
+        """Work at a batch; where the file "hang" is, the odd rank does not come back from it."""
+        if self.odd and (self.folder / "hang").exists():
+            self.forward()
+        until = time.monotonic() + 0.05
+        while time.monotonic() < until:
+            pass
+        if self.rank == 0:
+            say(0, "Decode batch, #running-req: 1, #token: 96, cuda graph: True, #queue-req: 0")
 
 
 def die_with_parent() -> None:
@@ -213,7 +228,7 @@ def serve(job: dict[str, Any]) -> None:
     words = ["python3", "-m", "sglang.launch_server", "--model-path", "target", "--tp-size"]
     words += [str(job["world"]), "--port", str(server.getsockname()[1])]
     set_title("\0".join(words), b"\0")
-    if job["scenario"] != "idle":
+    if job["scenario"] not in LOOPS:
         server.close()  # the port opens when a server is ready, not before
     log = os.open(Path(job["folder"]) / "server.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -224,7 +239,7 @@ def serve(job: dict[str, Any]) -> None:
     os.write(1, line.encode())
     for rank in range(job["world"]):
         fork(Rank(rank, job).run)
-    if job["scenario"] == "idle":
+    if job["scenario"] in LOOPS:
         time.sleep(1)
         os.write(1, f"[{stamp}] The server is fired up and ready to roll!\n".encode())
 

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import zipfile
@@ -59,18 +60,25 @@ def members() -> dict[str, str]:
 
 
 def pack(out: str | os.PathLike[str]) -> Path:
-    """Write the packed collector; the same sources make the same bytes."""
+    """Write the packed collector."""
     out = Path(out)
     out.parent.mkdir(parents=True, exist_ok=True)
     with writing(out, "collector") as file:
-        file.write(b"#!/usr/bin/env python3\n")
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, text in members().items():
-                info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
-                info.compress_type = zipfile.ZIP_DEFLATED
-                archive.writestr(info, text)
+        file.write(packed())
     out.chmod(0o755)
     return out
+
+
+def packed() -> bytes:
+    """Return the packed collector; the same sources make the same bytes."""
+    file = io.BytesIO()
+    file.write(b"#!/usr/bin/env python3\n")
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in members().items():
+            info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+            info.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(info, text)
+    return file.getvalue()
 
 
 def _collector() -> Path:

@@ -94,6 +94,8 @@ def items(asked: Question) -> Iterator[Item]:
     yield Item("server log", LOG, essential=clears)
     if asked.scene.logs:
         yield Item("log clock", CLOCK, essential=clears)
+    for host, why in asked.scene.unseen:
+        yield Item("host", f"host {host}", how=f"not seen: {why}", essential=clears)
     tried = asked.scene.port_open is not None
     yield Item("HTTP port", PORT, how="not tried", essential=clears and tried)
     if not any(snapshot.gpus for snapshot in asked.scene.snapshots):

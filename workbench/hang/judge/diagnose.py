@@ -8,7 +8,17 @@ from collections.abc import Iterable, Sequence
 from workbench.core.finding import Confidence
 from workbench.core.verdict import Verdict
 from workbench.facts.engine_phases import order_of
-from workbench.hang.judge import coverage, evidence, other_engines, phases, rows, votes, waits
+from workbench.hang.judge import (
+    coverage,
+    evidence,
+    other_engines,
+    phases,
+    physics,
+    rows,
+    samples,
+    votes,
+    waits,
+)
 from workbench.hang.judge.diagnosis import HangDiagnosis
 from workbench.hang.judge.experiments import BY_PLACE, plan
 from workbench.hang.judge.gpu_load import load
@@ -66,7 +76,11 @@ def diagnose(scene: Scene) -> HangDiagnosis:
         timeline=group.story.spans,
         threads=rows.threads_of(scene, groups),
         findings=evidence.findings(worst, experiment, verdict.sentence),
-        notes=(*scene.notes, *evidence.notes(scene, judgements, worst)),
+        notes=(
+            *scene.notes,
+            *evidence.notes(scene, judgements, worst),
+            *samples.note(groups),
+        ),
         times=_times(scene),
         silent_for=_silent(scene, group),
         log_end=group.story.last_at,
@@ -75,7 +89,7 @@ def diagnose(scene: Scene) -> HangDiagnosis:
 
 def question(scene: Scene) -> coverage.Question:
     """Return the scene with what each of its groups of ranks came to."""
-    judgements = tuple(_judge(group) for group in rank_groups(scene))
+    judgements = tuple(_judge(group, scene) for group in rank_groups(scene))
     worst = min(judgements, key=lambda judged: _WORST.index(judged.rule.state))
     return coverage.Question(scene, judgements, worst)
 
@@ -100,9 +114,9 @@ def _verdict(asked: coverage.Question) -> Verdict:
     )
 
 
-def _judge(group: RankGroup) -> Judgement:
+def _judge(group: RankGroup, scene: Scene) -> Judgement:
     phase = _phase(group)
-    rule = other_engines.rule_for(group, phase)
+    rule = physics.checked(other_engines.rule_for(group, phase), scene)
     odd: tuple[GroupRank, ...] = ()
     if rule.accuses:
         odd = apart(group)

@@ -432,7 +432,10 @@ def _with_motion(rank: GroupRank, sightings: Sequence[tuple[Snapshot, Process]])
         return dataclasses.replace(rank, moving=True if rank.compilers else None)
     (earlier, before), (later, after) = sightings[-2:]
     seconds = max(later.at - earlier.at, APART)
+    main = _rate(before.main_cpu_seconds, after.main_cpu_seconds, seconds)
     cpu = _rate(before.cpu_seconds, after.cpu_seconds, seconds)
+    if main is not None and rank.in_loop and rank.wait == "IDLE":
+        cpu = main
     read = _rate(before.read_bytes, after.read_bytes, seconds)
     written = _rate(before.written_bytes, after.written_bytes, seconds)
     io = None if read is None and written is None else max(read or 0.0, written or 0.0)
@@ -441,7 +444,9 @@ def _with_motion(rank: GroupRank, sightings: Sequence[tuple[Snapshot, Process]])
     if same and rank.wait == "LOCK" and before.lock_files and after.lock_files:
         same = bool(set(before.lock_files) & set(after.lock_files))  # at another lock it got on
     sleeps = _sleeps(earlier, before.pid) and _sleeps(later, after.pid)
-    rank = dataclasses.replace(rank, cpu=cpu, io=io, same_stack=same, sleeps=sleeps, before=stack)
+    rank = dataclasses.replace(
+        rank, cpu=cpu, main_cpu=main, io=io, same_stack=same, sleeps=sleeps, before=stack
+    )
     moving = _moving(rank)
     # A tracer that pauses it may do so since the first snapshot: that it did not move shows nothing.
     return dataclasses.replace(rank, moving=None if rank.paused and not moving else moving)

@@ -14,7 +14,9 @@ from workbench.facts import flags
 from workbench.launch.read import read_launch
 from workbench.launch.records import Launch as ReadLaunch
 
-Kind = Literal["flag", "environment", "version", "gpu"]
+Kind = Literal["flag", "environment", "version", "gpu", "launcher", "image", "config"]
+# What a log alone does not tell.
+_NOT_LOGGED = ("environment", "launcher", "image", "config")
 
 # Chosen anew at each start, or only a name for others: they do not make another launch of it.
 _INCIDENTAL = frozenset(
@@ -114,6 +116,13 @@ def aspects(launch: Launch, by_log: bool = False) -> dict[Aspect, str]:
         found["version", launch.engine] = launch.version
     if launch.gpus:
         found["gpu", "GPUs"] = ", ".join(launch.gpus)
+    found |= {
+        ("launcher", program): options or "used" for program, options in launch.launcher.items()
+    }
+    if launch.image:
+        found["image", "image"] = launch.image
+    if not launch.config and any(word.partition("=")[0] == "--config" for word in launch.command):
+        found["config", "content of the --config file"] = "not read"
     return found
 
 
@@ -140,12 +149,19 @@ def typed_arguments(command: tuple[str, ...], version: str) -> dict[str, str | b
 
 def _flags(launch: Launch, by_log: bool) -> Mapping[str, str]:
     # A ledger compares each launch with many: what 400 flags amount to is worked out once.
-    return _resolved(launch.command, tuple(launch.resolved.items()), launch.version, by_log)
+    written = tuple(launch.config.items())
+    return _resolved(
+        launch.command, written, tuple(launch.resolved.items()), launch.version, by_log
+    )
 
 
 @functools.lru_cache(maxsize=512)
 def _resolved(
-    command: tuple[str, ...], logged: tuple[tuple[str, str], ...], version: str, by_log: bool
+    command: tuple[str, ...],
+    written: tuple[tuple[str, str], ...],
+    logged: tuple[tuple[str, str], ...],
+    version: str,
+    by_log: bool,
 ) -> Mapping[str, str]:
     resolved = flags.normalise(dict(logged), version) if logged else {}
     if resolved:
@@ -154,15 +170,32 @@ def _resolved(
     if by_log or not command:
         found = resolved
     else:  # what the launch leaves to the engine is what the engine's log says it chose
-        given = flags.normalise(typed_arguments(command, version), version)
+        given = flags.normalise(_arguments(command, written, version), version)
         found = given | {n: resolved.get(n, "") for n, value in given.items() if not value}
     return {name: "" if value in _EMPTY else value for name, value in found.items()}
 
 
+def _arguments(
+    command: tuple[str, ...], written: tuple[tuple[str, str], ...], version: str
+) -> dict[str, str | bool | None]:
+    """Return the arguments of a configuration file and of the command, which outranks it.
+
+    The path of a file that was read is only a name.
+    """
+    typed = typed_arguments(command, version)
+    if written:
+        typed.pop("config", None)
+    names = {flags.canonical(name, version) for name in typed}
+    return {n: v for n, v in written if flags.canonical(n, version) not in names} | typed
+
+
 @functools.lru_cache(maxsize=512)
-def _typed(command: tuple[str, ...], version: str) -> frozenset[str]:
+def _typed(
+    command: tuple[str, ...], written: tuple[tuple[str, str], ...], version: str
+) -> frozenset[str]:
     """Return the flags that were typed, under their one name."""
-    typed = {flags.canonical(name, version) for name in typed_arguments(command, version)}
+    given = _arguments(command, written, version)
+    typed = {flags.canonical(name, version) for name in given}
     if any("cuda-graph" in name for name in typed):
         typed |= {"cuda-graph-backend-decode", "cuda-graph-backend-prefill"}
     return frozenset(typed)
@@ -174,7 +207,9 @@ def differences(first: Launch, second: Launch) -> Differences:
     left, right = aspects(first, by_log), aspects(second, by_log)
     one_log = bool(first.command) != bool(second.command)  # a log does not tell the environment
     mixed = one_log and not by_log
-    typed = _typed(first.command, first.version) | _typed(second.command, second.version)
+    typed = frozenset[str]().union(
+        *(_typed(one.command, tuple(one.config.items()), one.version) for one in (first, second))
+    )
     # Where a version is not known, its defaults are not either.
     unknown = bool(first.version) != bool(second.version) and not by_log
     both = bool(first.version and second.version)
@@ -182,6 +217,9 @@ def differences(first: Launch, second: Launch) -> Differences:
     changed, harmless, unsure, defaults = [], [], [], 0
     for kind, name in sorted(left.keys() | right.keys()):
         before, after = left.get((kind, name), ""), right.get((kind, name), "")
+        if kind == "config":
+            unsure.append(Change(kind, name, before, after))
+            continue
         if before == after or (kind in ("version", "gpu") and not (before and after)):
             continue  # a version that one record lacks is no difference that was seen
         change = Change(kind, name, before, after)
@@ -204,7 +242,7 @@ def differences(first: Launch, second: Launch) -> Differences:
 def _left_open(change: Change, one_log: bool, mixed: bool, typed: frozenset[str]) -> bool:
     """Whether one of the two launches does not record what it had."""
     both = bool(change.before and change.after)
-    if change.kind == "environment":
+    if change.kind in _NOT_LOGGED:
         return one_log and not both
     return change.kind == "flag" and mixed and not (both and change.name in typed)
 

@@ -15,6 +15,7 @@ from workbench.core.result import Result
 from workbench.core.saving import Saved, fields_of
 from workbench.core.verdict import Verdict
 from workbench.errors import WorkbenchError, shorten, shown
+from workbench.evidence import launch_words
 from workbench.evidence import launches as store
 from workbench.evidence.launches import Launch
 from workbench.hang.ledger.differences import Differences, differences
@@ -251,6 +252,19 @@ class Ledger:
         return self.story()._repr_mimebundle_(**kwargs)
 
 
+def launch_of(text: str) -> Launch:
+    """Return the launch that a text names: a folder with ``launch.json``, a log, or what was typed."""
+    place = Path(text).expanduser() if len(text) < 4096 else None
+    try:
+        if place is not None and place.is_dir():
+            return store.from_folder(place)
+        if place is not None and place.is_file():
+            return store.from_log(place)
+    except (OSError, ValueError):
+        pass  # no path: what was typed
+    return _of_command(text)
+
+
 def _of_command(command: str | Sequence[str]) -> Launch:
     """Return what was typed as a launch; a program that is no known server is kept as it is."""
     plain = store.from_command(command)
@@ -258,6 +272,8 @@ def _of_command(command: str | Sequence[str]) -> Launch:
     if found is None or not found.engine or not found.words:
         return plain
     words = tuple(itertools.dropwhile(lambda word: word in _STARTERS, found.words))
+    if launch_words.is_server(plain.command):
+        words = plain.command  # what runs it, and its container, are already apart
     return dataclasses.replace(
         plain,
         command=words or plain.command,

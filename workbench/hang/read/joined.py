@@ -247,7 +247,8 @@ class Joined:
         refused = moment.listed.refused if moment.listed else ()
         dumps += [d for d in refused if (d.pid, d.native) not in stacks]
         gpus: tuple[Gpu, ...] = moment.readings[-1].gpus if moment.readings else ()
-        return Snapshot(at, host.name, tuple(processes.values()), tuple(dumps), gpus)
+        clocks = moment.listed.clocks if moment.listed else None
+        return Snapshot(at, host.name, tuple(processes.values()), tuple(dumps), gpus, clocks)
 
     def _from_log(self, host: Host, found: Sequence[TextDump]) -> Snapshot:
         """Make a snapshot of the dumps that watchdogs wrote into a log."""

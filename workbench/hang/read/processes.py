@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from typing import Any, get_args
 
@@ -11,9 +12,11 @@ from workbench.facts.engines import is_mpi_worker, read_title
 from workbench.facts.startup import world_rank
 from workbench.hang.collect.collector.halted import DEBUGGERS, SAMPLERS
 from workbench.hang.collect.collector.refusals import Place, translate
-from workbench.hang.records import Dump, Halt, Process, Rank, Role
+from workbench.hang.records import Clocks, Dump, Halt, Process, Rank, Role, Sample
 
 MOST_PROCESSES = 65536
+_MOST_SAMPLES = 100
+_SYMBOL = re.compile(r"[A-Za-z_][\w.]{0,80}")  # of the kernel
 _ROLES = frozenset(get_args(Role))
 # psutil's words; /proc has the letters.
 _STATES = {
@@ -33,6 +36,7 @@ class Listed:
     refused: tuple[Dump, ...] = ()
     nonblocking: frozenset[int] = frozenset()
     at: float | None = None
+    clocks: Clocks | None = None
 
 
 def is_process_list(value: Any) -> bool:
@@ -59,7 +63,32 @@ def read_processes(value: dict[str, Any], host: str) -> Listed:
                 nonblocking.add(pid)
             if said.get("exit") not in (0, None) or isinstance(said.get("refusal"), str):
                 refused.append(_refusal(said, pid, processes[pid].state or "", native, at))
-    return Listed(tuple(processes.values()), tuple(refused), frozenset(nonblocking), at)
+    clocks = _clocks(value.get("clocks"))
+    return Listed(tuple(processes.values()), tuple(refused), frozenset(nonblocking), at, clocks)
+
+
+def _clocks(value: Any) -> Clocks | None:
+    found = (
+        [_number(value.get(name)) for name in ("wall", "boot", "monotonic")]
+        if isinstance(value, dict)
+        else []
+    )
+    known = [one for one in found if one is not None]
+    return Clocks(*known) if len(known) == 3 else None
+
+
+def _samples(value: Any) -> tuple[Sample, ...]:
+    found = []
+    for one in _list(value)[:_MOST_SAMPLES]:
+        if not isinstance(one, dict):
+            continue
+        at, cpu = _number(one.get("at")), _number(one.get("cpu"))
+        state, channel = _state(one.get("state")), one.get("wait_channel")
+        if at is not None and cpu is not None and state is not None:
+            known = isinstance(channel, str) and _SYMBOL.fullmatch(channel)
+            place = str(channel) if known else ""
+            found.append(Sample(at, state, cpu, place, _whole(one.get("call"))))
+    return tuple(found)
 
 
 def as_process(pid: int, host: str, title: str, *, started: float | None = None) -> Process:
@@ -114,6 +143,9 @@ def _process(entry: dict[str, Any], pid: int, host: str) -> Process:
         role=role,
         parent=_whole(entry.get("ppid")),
         started=_number(entry.get("started")),
+        started_boot=_number(entry.get("started_boot")),
+        main_cpu_seconds=_number(entry.get("main_cpu_seconds")),
+        samples=_samples(entry.get("samples")),
         state=_state(entry.get("status")),
         halt=_halt(entry.get("halt")),
         wait_channel=_channel(entry),

@@ -28,6 +28,8 @@ from workbench.hang.collect.collector import (
     versions,
 )
 
+_SAMPLES = 10  # between two snapshots
+
 
 @dataclasses.dataclass
 class Plan:
@@ -129,6 +131,8 @@ class _Collector:
         self.pids: list[int] = []  # of the last snapshot
         self.taken: list[tuple[str, pyspy.Taken, bool]] = []
         self.held: list[int] = []  # descriptors of the logs
+        self.ranks: list[int] = []  # of the last snapshot
+        self.samples: dict[int, list[dict[str, Any]]] = {}  # since the last snapshot
         self.no_log = ""
         self.version = ""
         self.engine = servers.engine(server)
@@ -164,7 +168,7 @@ class _Collector:
             for number in range(1, self.plan.snapshots + 1):
                 if number > 1:
                     self.plan.say(f"waiting {self.plan.interval:g} s for snapshot {number}")
-                    self.plan.wait(self.plan.interval)
+                    self.wait()
                 last = number == self.plan.snapshots
                 self.snapshot(number, native=self.plan.native and last)
         except KeyboardInterrupt:
@@ -176,6 +180,21 @@ class _Collector:
         stopping.settle()
         self.finish()
         return self.result
+
+    def wait(self) -> None:
+        """Wait for the next snapshot, and sample the ranks' main threads ten times meanwhile."""
+        parts = _SAMPLES + 1 if self.plan.interval >= 1 else 1
+        for part in range(parts):
+            self.plan.wait(self.plan.interval / parts)
+            if part < parts - 1:
+                self.sample()
+
+    def sample(self) -> None:
+        """Read what each rank's main thread does now: from /proc alone, nothing is paused."""
+        for pid in self.ranks:
+            found = proc.sample(pid, self.seen.get(pid, -1))
+            if found is not None:
+                self.samples.setdefault(pid, []).append(found)
 
     def note(self, text: str) -> None:
         """Keep a remark for the reader, once."""
@@ -191,7 +210,7 @@ class _Collector:
 
     def snapshot(self, number: int, *, native: bool) -> None:
         """Take one snapshot and add it to the case."""
-        at, processes = time.time(), proc.everyone()
+        at, clocks, processes = time.time(), proc.clocks(), proc.everyone()
         pids = self.pids = self.members(processes)
         for pid in pids:
             if self.seen.get(pid) != processes[pid].started:
@@ -216,7 +235,7 @@ class _Collector:
             stopping.settle()
             interrupted = error
         with stopping.shielded():
-            self.keep(number, at, records, readings, processes)
+            self.keep(number, at, clocks, records, readings, processes)
         if interrupted is not None:
             raise interrupted
 
@@ -224,6 +243,7 @@ class _Collector:
         self,
         number: int,
         at: float,
+        clocks: dict[str, float],
         records: dict[int, dict[str, Any]],
         readings: dict[str, Any],
         processes: dict[int, proc.Stat],
@@ -231,7 +251,13 @@ class _Collector:
         """Add what was taken in a snapshot to the case."""
         self.engine = self.engine or servers.engine(servers.Server(()), self.titles.values())
         self.keep_stacks()
-        folder = self.case.add_snapshot(number, at, [records[pid] for pid in sorted(records)])
+        self.ranks = [pid for pid, one in records.items() if one["role"] == "scheduler"]
+        for pid, taken in self.samples.items():
+            if pid in records:
+                records[pid]["samples"] = taken
+        self.samples = {}
+        listed = [records[pid] for pid in sorted(records)]
+        folder = self.case.add_snapshot(number, at, listed, clocks)
         self.add_readings(folder, readings)
         if not self.files:
             self.find_logs(self.pids, processes)

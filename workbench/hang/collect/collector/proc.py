@@ -60,6 +60,14 @@ def stat(pid: int) -> Stat | None:
     return _stat(read(pid, "stat"))
 
 
+def main_thread(pid: int) -> Stat | None:
+    """Return what is known of a process's main thread alone, or None where it is gone.
+
+    Helper threads of a rank may use CPU time while its loop is stuck.
+    """
+    return _stat(read(pid, f"task/{pid}/stat"))
+
+
 def _stat(text: str) -> Stat | None:
     fields = text.rpartition(")")[2].split()  # the name before it may hold blanks and brackets
     try:
@@ -181,15 +189,18 @@ def facts(pid: int, processes: dict[int, Stat], *, threads: bool = True) -> dict
         return {}
     argv = arguments(pid)
     boot = boot_time()
+    main = main_thread(pid)
     record: dict[str, Any] = {
         "pid": pid,
         "ppid": now.parent,
         "started": None if boot is None else round(boot + now.started / TICKS, 2),
+        "started_boot": round(now.started / TICKS, 2),
         "namespace_pid": _namespace_pid(pid),
         "cmd": " ".join(argv) or f"[{read(pid, 'comm').strip()}]",
         "status": now.state,
         "wait_channel": read(pid, "wchan").strip().strip("0") or None,
         "cpu": {"user": now.user / TICKS, "system": now.system / TICKS},
+        "main_cpu_seconds": None if main is None else (main.user + main.system) / TICKS,
         "exit_code": os.waitstatus_to_exitcode(now.exit_code) if now.state == "Z" else None,
         "read_at": round(time.time(), 3),
     }
@@ -197,10 +208,35 @@ def facts(pid: int, processes: dict[int, Stat], *, threads: bool = True) -> dict
         record["argv"] = argv
     if threads:
         record.update(_threads(pid))
-        record.update(_io(pid))
+        record.update(io(pid))
         record["lock_files"] = sorted({f for f in open_files(pid).values() if _LOCK.search(f)})
         record["compilers"] = compilers(pid, processes)
     return record
+
+
+def sample(pid: int, started: int) -> dict[str, Any] | None:
+    """Return what a main thread does at this moment, in microseconds; None where it is gone."""
+    found = main_thread(pid)
+    if found is None or found.started != started:
+        return None
+    call = read(pid, f"task/{pid}/syscall").split(" ", 1)[0]
+    return {
+        "at": round(time.monotonic(), 3),
+        "state": found.state,
+        "cpu": (found.user + found.system) / TICKS,
+        "wait_channel": read(pid, f"task/{pid}/wchan").strip().strip("0"),
+        "call": int(call) if call.isdigit() else None,
+    }
+
+
+def clocks() -> dict[str, float]:
+    """Return the wall clock, and the time since boot with and without sleep."""
+    boot = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return {
+        "wall": round(time.time(), 3),
+        "boot": round(time.clock_gettime(boot), 3),
+        "monotonic": round(time.monotonic(), 3),
+    }
 
 
 def compilers(pid: int, processes: dict[int, Stat]) -> list[str]:
@@ -238,7 +274,7 @@ def _threads(pid: int) -> dict[str, Any]:
     return {"threads": len(tasks), "thread_states": dict(states), "thread_waits": known}
 
 
-def _io(pid: int) -> dict[str, int]:
+def io(pid: int) -> dict[str, int]:
     """Return bytes read and written, as counters that rise while a process reads or writes.
 
     What goes through calls (also out of the page cache) and what a disk gives (also to mapped files) are

@@ -191,9 +191,8 @@ def describe(server: Server) -> str:
     """Return one server in a few words: its pid, its port, its model."""
     argv = proc.arguments(server.root)
     words = [f"{flag} {value}" for flag in _TELLING if (value := option(argv, flag))]
-    return f"pid {server.root}" + (
-        f" ({', '.join(words)})" if words else f" ({argv[0]})" * bool(argv)
-    )
+    words = words or argv[:1]  # none: it has ended
+    return f"pid {server.root}" + (f" ({', '.join(words)})" if words else "")
 
 
 def option(argv: list[str], *flags: str) -> str | None:
