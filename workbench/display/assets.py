@@ -48,6 +48,9 @@ _VIEWS = {
     "workbench.weightscan/1": ("weights", "weights"),
 }
 _IMPORT = re.compile(r"^import .+;\n", re.MULTILINE)
+# Types and explanations for those who edit: a result carries none of them.
+_JSDOC = re.compile(r"/\*\*.*?\*/", re.DOTALL)
+_REMARK = re.compile(r"^[ \t]*(?://.*)?\n", re.MULTILINE)
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _PRELUDE = re.compile(r"(\s*)([^{};\s][^{};]*)\{")
 _COMMA = re.compile(r",\s*(?![^(]*\))")  # not inside of :is(a, b)
@@ -80,7 +83,7 @@ def pieces(schema: str) -> tuple[Piece, ...]:
 
 @functools.cache
 def _core() -> Piece:
-    scripts = "".join(map(_scoped, _CORE.scripts)) + _IMPORT.sub("", read("view.js"))
+    scripts = "".join(map(_scoped, _CORE.scripts)) + _bare("view.js")
     # The module exports from here, so that it is whole with whatever kinds follow.
     return _piece("core", f"{scripts}{_styled(css_of(_CORE) + _colours())}")
 
@@ -105,9 +108,14 @@ def _styled(css: str) -> str:
     return f"STYLES.push({json.dumps(css)});\n" if css else ""
 
 
+def _bare(name: str) -> str:
+    """Return a script without imports, and without comments and lines that are nothing else."""
+    return _REMARK.sub("", _JSDOC.sub("", _IMPORT.sub("", read(name))))
+
+
 def _scoped(name: str) -> str:
     """Return a file's script in a scope of its own, so that two may use the same private name."""
-    text = _IMPORT.sub("", read(name))
+    text = _bare(name)
     names = ", ".join(_EXPORT.findall(text))
     return (
         f"const {{ {names} }} = (() => {{\n{_EXPORT.sub('', text)}return {{ {names} }};\n}})();\n"
