@@ -190,7 +190,7 @@ RULES: tuple[Rule, ...] = (
          and c.some_in(k, "IDLE") and not c.all_in(k, "IDLE"),
          "ranks wait in the receive of the event loop for one that has not come back to it",
          "that rank is held up by its own work in the loop",
-         ("file_system", "overlap_off", "native"), names=apart),
+         ("no_hooks", "file_system", "overlap_off", "native"), names=apart),
     Rule("loop_polls", "cannot_tell", lambda k, p: c.polls(k),
          "a rank uses CPU time at one place of its event loop in both snapshots",
          "it may poll a device that does not answer, or compute for long: CPU time is no progress",
