@@ -30,10 +30,10 @@ LOWEST_IGNORED := browser engines hang/live weights/test_live.py incident/test_s
 LOWEST_REPLAY := test_packaging.py speculation/model/test_draft.py speculation/model/test_fidelity.py \
   speculation/model/test_mla.py
 # What `make extra` runs of them: what meets the libraries.
-LOWEST_SAMPLE := tests/core tests/views tests/cli tests/keys tests/weights tests/checkpoint/test_open.py \
+LOWEST_SAMPLE := tests/core tests/views tests/cli tests/keys tests/weights tests/checkpoint/test_open.py tests/checkpoint/test_broken_folders.py tests/checkpoint/test_remote.py \
   tests/display/test_html.py tests/export/test_export.py tests/test_packaging.py tests/weights/test_records.py
 # The steps of `make extra`, in their order: samples of the long checks.
-EXTRA ?= lint lowest-sample facts-sample
+EXTRA ?= lint lint-js lowest-sample facts-sample
 
 help:  ## This list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 10
@@ -43,7 +43,7 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(RUN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(call install_torch,$(RUN))
-	$(RUN)/python -m pip install --quiet --constraint constraints.txt --editable '.[lab,http,pandas,cluster,replay]' --group dev
+	$(RUN)/python -m pip install --quiet --constraint constraints.txt --editable '.[lab,http,pandas,cluster,replay,gguf]' --group dev
 	@touch $@
 
 setup: $(READY)  ## Make .venv and install the workbench into it
@@ -69,7 +69,7 @@ lowest: pyproject.toml  ## Run the tests with the lowest versions that pyproject
 	echo "torch==$(TORCH)" > $(LOWEST)/torch.txt
 	$(LOWEST_UV) --editable '.[lab,http,pandas,cluster]' --group test
 	$(LOWEST_PYTEST) $(LOWEST_TESTS) $(LOWEST_IGNORED:%=--ignore=tests/%)
-	$(LOWEST_UV) --editable '.[lab,http,pandas,cluster,replay]' --group test
+	$(LOWEST_UV) --editable '.[lab,http,pandas,cluster,replay,gguf]' --group test
 	$(LOWEST_PYTEST) $(LOWEST_REPLAY:%=tests/%)
 
 lowest-sample:
@@ -95,8 +95,18 @@ lint: $(READY)  ## Check style, types, imports and words
 	$(RUN)/lint-imports
 	$(RUN)/python -m tests.words
 
+TYPESCRIPT := 5.9.3
+lint-js:  ## Check the types of the scripts (skipped without Node)
+	@if command -v npm >/dev/null; then \
+	  npm exec --yes --package typescript@$(TYPESCRIPT) -- tsc --project jsconfig.json; \
+	else echo "lint-js: skipped, nothing is checked: npm is not installed"; fi
+
 collector: $(READY)  ## Pack the collector for nodes without the workbench: dist/workbench-collect.pyz
 	$(RUN)/python -m workbench.hang.collect.pack_collector dist/workbench-collect.pyz
+
+release: $(READY)  ## Check, build and try the files of a release in dist/; uploads nothing
+	$(RUN)/python -m pip install --quiet --group release
+	$(RUN)/python -m tests.release --torch $(TORCH)
 
 bench: $(READY)  ## Measure against peers, ratios in one run
 	$(RUN)/python -m benchmarks
@@ -121,4 +131,4 @@ facts-sample: $(READY)
 clean:  ## Remove what the commands above made
 	rm -rf $(VENV) $(LOWEST) reports .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 
-.PHONY: help setup demo test extra lowest lowest-sample mutants mutants-sample facts-check facts-sample engines chromium lab lint collector bench tables clean
+.PHONY: help setup demo test extra lowest lowest-sample mutants mutants-sample facts-check facts-sample engines chromium lab lint lint-js collector release bench tables clean

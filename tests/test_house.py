@@ -43,6 +43,20 @@ TABLES = ("__init__.py", "core/render.py")
 # What may be taken from the package itself: anything else would be a public name, of any room.
 OF_THE_PACKAGE = {"__version__", "__file__"}
 
+LONGEST = 500  # lines of a file: beyond that nobody reads it whole
+# Longer today. A file that has become shorter must leave the list, and no other may join it.
+TOO_LONG = {
+    "workbench/checkpoint/open.py",
+    "workbench/hang/judge/join.py",
+    "workbench/hang/judge/rules.py",
+    "tests/hang/collect/test_collector.py",
+    "tests/hang/judge/test_borders.py",
+    "tests/hang/read/test_scene.py",
+    "tests/weights/test_borders.py",
+    "tests/weights/test_live.py",
+    "tests/weights/test_verdict.py",
+}
+
 
 def room_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
@@ -237,3 +251,19 @@ def test_unknown_name_is_an_attribute_error() -> None:
 
 def test_version_is_that_of_the_project() -> None:
     assert PROJECT["project"]["version"] == workbench.__version__
+
+
+def test_no_file_is_longer_than_can_be_read() -> None:
+    files = [
+        path
+        for folder in ("workbench", "benchmarks", "tests")
+        for ending in ("*.py", "*.js", "*.css")
+        for path in (ROOT / folder).rglob(ending)
+    ]
+    assert len(files) > 500
+    long = {
+        path.relative_to(ROOT).as_posix()
+        for path in files
+        if path.read_bytes().count(b"\n") > LONGEST
+    }
+    assert long == TOO_LONG

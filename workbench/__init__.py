@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from workbench.speculation.replaying import replay
     from workbench.weights.scan import scan_weights
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "WorkbenchError": "workbench.errors",

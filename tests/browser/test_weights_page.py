@@ -151,6 +151,17 @@ def test_the_table_is_filtered_sorted_and_taken_away(pages: Path, open_page: Ope
     rows = list(csv.DictReader(download.value.path().open()))
     assert rows[0]["name"] == "norm.weight"
     assert float(rows[0]["std"]) > 0
+    page.click(".wb-sort >> text=Max |value|")
+    page.click(".wb-sort >> text=Max |value|")
+    shown_first = page.inner_text('.wb-rows [data-line="0"] .wb-c-absmax')
+    assert float(shown_first) == max(float(row["absmax"]) for row in rows)
+    family = "all => all.map(cell => getComputedStyle(cell).fontFamily)"
+    fonts = page.eval_on_selector_all('.wb-rows [data-line="0"] > .wb-cell', family)
+    assert len(fonts) == 7
+    assert len(set(fonts[4:])) == 1  # every number is set in the same type
+    assert fonts[0] != fonts[4]
+    page.click(".wb-sort >> text=Name")
+    page.click(".wb-sort >> text=Name")
     page.focus(".wb-tensors")
     page.keyboard.press("End")
     assert shown(page).startswith("embed_tokens.weight")

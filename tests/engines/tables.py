@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from . import checkpoints, conformance, environments
+from . import checkpoints, conformance, environments, mutations
 from .checkpoints import Case
 from .conformance import Sets
 
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
     for version in asked.versions:
         start = time.monotonic()
         cases = [*checkpoints.drafts(), *checkpoints.targets()]
-        mutated = list(checkpoints.mutations(asked.mutations, version))
+        mutated = list(mutations.mutations(asked.mutations, version))
         answers = conformance.traced(version, [*cases, *mutated])
         wrong = conformance.compare(version, [*cases, *mutated], answers)
         differing += len(wrong)

@@ -13,7 +13,7 @@ import pytest
 from workbench.checkpoint.open import open_checkpoint
 from workbench.loaders.traced import Hints, from_trace
 
-from . import checkpoints, conformance, environments
+from . import checkpoints, conformance, environments, mutations
 from .checkpoints import Case
 from .conformance import Sets
 
@@ -26,7 +26,7 @@ VERSIONS = environments.sglang_versions()
 @cache
 def cases(version: str) -> tuple[Case, ...]:
     every = [*checkpoints.drafts(), *checkpoints.targets()]
-    return (*every, *checkpoints.mutations(MUTATIONS, version))
+    return (*every, *mutations.mutations(MUTATIONS, version))
 
 
 # Importing an engine takes seconds of one core: two at a time, and the next ones while this one is compared.

@@ -24,8 +24,9 @@ from workbench.loaders import vllm
 from workbench.loaders.profile import NotCovered, Refused
 from workbench.loaders.simulate import simulate
 
-from .checkpoints import add, altered, draft, drafts, mutations, remove, rename
+from .checkpoints import add, altered, draft, drafts, remove, rename
 from .conformance import Sets, outcome_sets, real_sets
+from .mutations import mutations
 
 VERSION = "0.32.0"
 TARGET = Path(__file__).parents[2] / "data" / "drafts" / "target"

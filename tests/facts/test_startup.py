@@ -13,6 +13,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from tests.engines import environments
+from workbench.evidence.redact import Redactor
 from workbench.facts.rows import has
 from workbench.facts.startup import (
     likely_order,
@@ -233,6 +234,47 @@ def test_errors_are_recognised(text: str, code: str) -> None:
     assert facts(text)["code"] == code
 
 
+@pytest.mark.parametrize(
+    ("text", "first", "last"),
+    [
+        ("Custom allreduce is disabled because this process group spans across nodes.", "0.4.4", "0.5.9"),
+        ("Custom allreduce is disabled due to an unsupported world size: 3. Supported", "0.4.4", "0.5.9"),
+        ("CustomAllreduce is disabled because your platform lacks GPU P2P capability", "0.5.10", "0.5.23"),
+        ("CustomAllReduceV2 is disabled because it's not supported on more", "0.5.10", "0.5.23"),
+    ],
+)  # fmt: skip
+def test_a_missing_custom_allreduce_is_a_step_of_dist_init(
+    text: str, first: str, last: str
+) -> None:
+    event = read_marker(text)
+    in_a_case = read_marker(Redactor("salt").log(text))
+    assert event is not None
+    assert in_a_case is not None
+    assert in_a_case.marker is event.marker
+    assert (event.code, event.phase, event.marker.edge) == (
+        "custom_allreduce_off",
+        "dist_init",
+        "at",
+    )
+    assert not event.marker.error
+    assert event.facts["why"] == re.split(r" (?:because|due to) ", text)[1]
+    for version in ("0.4.4", "0.5.9", "0.5.10", "0.5.23"):
+        there = Version(first) <= Version(version) <= Version(last)
+        assert has("sglang", "text", event.marker.fact, version) is there
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "prompt: why is it that Custom allreduce is disabled because of PCIe?",
+        "QuickAllreduce is disabled because it's not supported on more",
+        "Custom allreduce is disabled",
+    ],
+)
+def test_other_words_on_allreduce_are_no_step(text: str) -> None:
+    assert read_marker(text) is None
+
+
 def test_what_a_user_writes_is_no_phase() -> None:
     assert read_marker("prompt: please say 'Load weight begin.'") is None
     assert read_marker("I say Init torch distributed begin.") is None
@@ -322,6 +364,8 @@ def filled(part: ast.expr) -> str:
         return "is allocated"
     if name == "cache_name":
         return "KV Cache"
+    if name == "cls_name":
+        return "CustomAllreduce"
     if part.format_spec is not None:
         return "1.50"
     # `{x=}` keeps its name as text in the tree; nothing is to be added.
@@ -355,8 +399,9 @@ def recognised(marker: Marker, version: str) -> bool:
             decode = text.replace("target prefill", "target verify")
             for line in (text, decode):
                 if HINT.search(line) and marker.pattern.search(line):
-                    event = read_marker(line)
-                    if event is not None and event.code == marker.code:
+                    # A case holds the line as the redactor leaves it.
+                    events = (read_marker(line), read_marker(Redactor("salt").log(line)))
+                    if [event and event.code for event in events] == [marker.code] * 2:
                         return True
     return False
 

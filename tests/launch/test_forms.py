@@ -165,7 +165,7 @@ def test_another_program_is_no_launch(text: str) -> None:
         "services:\n  a: {image: [1], command: {a: b}, environment: 7}", "FROM x\nCMD [", "docker run --name",
         "sglang serve --config /dev/zero", "${", "a=(", "cat <<", "x() {",
     ],
-    ids=lambda thing: repr(thing)[:40] if not isinstance(thing, int) else "number",
+    ids=lambda thing: type(thing).__name__ if not isinstance(thing, str) else repr(thing)[:40],
 )  # fmt: skip
 def test_whatever_is_given_only_a_workbench_error_leaves(thing: object) -> None:
     with contextlib.suppress(WorkbenchError):

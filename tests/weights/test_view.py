@@ -88,6 +88,19 @@ def test_the_worst_matrix_comes_first_with_its_details() -> None:
     assert ["tracy_widom", -0.4] in detail["statistics"]
 
 
+def test_the_table_has_the_largest_magnitude_and_none_where_no_value_is_finite() -> None:
+    pairs = [
+        pair("a.weight", (64, 64), min=-448.0, max=3.0, absmax=448.0),
+        pair("b.weight", (64, 64), absmax=np.nan),
+    ]
+    table = limited(WeightScan.build("models/two", pairs), None)["tensors"]
+    assert [column["key"] for column in table["columns"]] == ["std", "kurtosis", "absmax"]
+    assert dict(zip(table["templates"], table["numbers"]["absmax"], strict=True)) == {
+        "a.weight": 448.0,
+        "b.weight": None,
+    }
+
+
 def test_each_row_names_its_cell() -> None:
     shown = limited(experts(), None)
     table = shown["tensors"]

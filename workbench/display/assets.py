@@ -28,7 +28,7 @@ class _Files:
     styles: tuple[str, ...] = ()
 
 
-_CORE = _Files(("dom.js", "head.js", "groups.js", "table.js", "mount.js"), ("view.css",))
+_CORE = _Files(("dom.js", "head.js", "groups.js", "grid.js", "table.js", "mount.js"), ("view.css",))
 _KINDS = {
     "keydiff": _Files(("keydiff.js",)),
     "hang": _Files(("icicle.js", "startup.js", "hang.js", "launches.js"), ("hang.css",)),

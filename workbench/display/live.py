@@ -20,7 +20,7 @@ from workbench.display.html import escape
 def start_script() -> str:
     """Return the script that brings all results of a document to life; the same for every result."""
     lines = assets.read("start.js").splitlines(keepends=True)
-    return "".join(line for line in lines if not line.lstrip().startswith("//"))
+    return "".join(line for line in lines if not line.lstrip().startswith(("//", "/**")))
 
 
 def start_element() -> str:

@@ -42,7 +42,7 @@ class Manifest:
     host: str
     created: float | None = None
     utc_offset: float | None = None
-    engine: str = "sglang"
+    engine: str = ""
     version: str = ""
     port_open: bool | None = None
     node_rank: int | None = None
@@ -305,7 +305,7 @@ def _manifest(data: dict[str, Any]) -> Manifest:
         host=_text(data.get("host")),
         created=_number(data.get("created")),
         utc_offset=_number(data.get("utc_offset")),
-        engine=_text(data.get("engine")) or "sglang",
+        engine=_text(data.get("engine")),
         version=_text(data.get("version")),
         port_open=port if isinstance(port := data.get("port_open"), bool) else None,
         node_rank=rank if type(rank := data.get("node_rank")) is int and rank >= 0 else None,

@@ -223,8 +223,8 @@ wrong wrote xet xformers xgrammar xid xpu yama yet zero zigzag zmq zombie
 MIXED = frozenset(
     """
 a10 a100 a10g a2a a40 a800 aarch64 b100 b16 b200 b300 bf16 c10d c128 cc1 cu118 cu12 cu121 cu124
-cu126 cu128 cu129 cu13 cu130 d2d d2h d2t dp0 dsv4 e2e e2m1 e4m3 e4m3fn e4m3fnuz e5m2 e5m2fnuz
-e8m0 f16 f32 fa2 fa3 fa4 fp16 fp32 fp4 fp6 fp8 gb200 gb300 gfx90a gfx942 gfx950 gh200 h100 h20
+cu126 cu128 cu129 cu13 cu130 customallreducev2 d2d d2h d2t dp0 dsv4 e2e e2m1 e4m3 e4m3fn e4m3fnuz
+e5m2 e5m2fnuz e8m0 f16 f32 fa2 fa3 fa4 fp16 fp32 fp4 fp6 fp8 gb200 gb300 gfx90a gfx942 gfx950 gh200 h100 h20
 h200 h2d h2h h800 hip2 http1 http2 i32 i64 int4 int8 ipv4 ipv6 k2 k8s k_proj l2 l20 l4 l40 l40s
 lib64 libc10 md5 mi300x mi325x mi355x moe2 mxfp4 mxfp8 nvfp4 nvlink4 o_proj p2p p2pb q_proj r1
 sha256 sm100 sm100a sm103 sm120 sm70 sm75 sm80 sm86 sm89 sm90 sm90a t2d t4 tf32 u8 uint4 uint8

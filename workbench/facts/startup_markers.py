@@ -89,6 +89,17 @@ PHASES: tuple[Marker, ...] = (
         "nccl_version", "dist_init", "at", r"^sglang is using nccl==(?P<nccl>[\d.]+)",
         "sglang is using nccl==", who="rank0",
     ),
+    # A fall-back, not an error: the ranks go on with NCCL. Since 0.5.10 the line has the name of the class.
+    _mark(
+        "custom_allreduce_off", "dist_init", "at",
+        r"^Custom allreduce is disabled (?:because|due to) (?P<why>.{1,100})",
+        "Custom allreduce is disabled because",
+    ),
+    _mark(
+        "custom_allreduce_off", "dist_init", "at",
+        r"^CustomAll[Rr]educe(?:V\d)? is disabled (?:because|due to) (?P<why>.{1,100})",
+        "is disabled because",
+    ),
     _mark(
         "dist_end", "dist_init", "end",
         rf"^Init torch distributed ends\.(?: elapsed={_SECONDS},)?{_USAGE}",
@@ -382,9 +393,10 @@ _SERVING = next(marker for marker in PHASES if marker.code == "serving")
 # has every error's. Most lines of a long log are batches, which have none.
 HINT = re.compile(
     r"server_args=|begin|end[s.]|allocated|VA upper|nccl==|taken\.|activat|utotun|\[AutoTuner|DeepGEMM"
-    r"|Capturing|Registering|max_total|fired up|batch|shards|finish the|scheduler (?:died|is dead)"
-    r"|crashed with|Child process|sigquit|SIGQUIT|atchdog|warmup error|graph failed|hit an exc|eartbeat"
-    r"|DeepEP|Health check|nccl[A-Z]|NCCL|gloo/|closed by peer|emory|oom-kill|Xid|CUDA[ _]|Fatal P|Traceback"
+    r"|Capturing|Registering|is disabled|max_total|fired up|batch|shards|finish the"
+    r"|scheduler (?:died|is dead)|crashed with|Child process|sigquit|SIGQUIT|atchdog|warmup error"
+    r"|graph failed|hit an exc|eartbeat|DeepEP|Health check|nccl[A-Z]|NCCL|gloo/|closed by peer|emory"
+    r"|oom-kill|Xid|CUDA[ _]|Fatal P|Traceback"
 )
 
 

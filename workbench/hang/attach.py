@@ -43,7 +43,7 @@ def attach(
     log: str | os.PathLike[str] | None = None,
     client: Client | None = None,
 ) -> HangDiagnosis:
-    """Look at a running SGLang server and say what it waits for, which rank, and what to change next.
+    """Look at a running server (SGLang or vLLM): what does it wait for, for which rank, what to change next.
 
     Nothing is changed in the server: py-spy pauses each process for a fraction of a second, one dump
     a snapshot; no request is sent. Interrupted, it tells what it has: with one snapshot nothing is

@@ -78,7 +78,7 @@ class Dump:
     Attributes
     ----------
     source
-        ``py-spy``, ``py-spy text``, ``watchdog`` (inside a log), ``faulthandler``.
+        ``py-spy``, ``py-spy text``, ``watchdog`` (inside a log), ``faulthandler``, ``pystack``, ``gdb``.
     refusal
         "" or why there is no stack, translated; `remedy` is what to do about it.
     """
@@ -197,7 +197,7 @@ class Scene:
     Attributes
     ----------
     engine, version
-        ``sglang`` and its version, "" where unknown.
+        ``sglang``, ``vllm``, ``tensorrt_llm`` or ``torch``, and its version; "" where nothing says it.
     arguments
         The launch's arguments, by flag without dashes (``tp-size``), as they were resolved or given.
     expected_ranks
@@ -217,7 +217,7 @@ class Scene:
     source: str
     snapshots: tuple[Snapshot, ...] = ()
     logs: tuple[Log, ...] = ()
-    engine: str = "sglang"
+    engine: str = ""
     version: str = ""
     arguments: Mapping[str, str] = dataclasses.field(default_factory=dict)
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)

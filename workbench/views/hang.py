@@ -11,6 +11,7 @@ from typing import Any
 from workbench.core.finding import Finding
 from workbench.core.saving import strict
 from workbench.core.wording import middle, plural
+from workbench.facts import engines
 from workbench.hang.diagnosis_records import RankRow, ThreadRow, walk
 from workbench.hang.judge import wording
 from workbench.hang.judge.diagnosis import HangDiagnosis
@@ -60,12 +61,19 @@ def _facts(diagnosis: HangDiagnosis) -> list[tuple[str, str]]:
     state = f"{diagnosis.state.replace('_', ' ')}, phase {diagnosis.phase}"
     if diagnosis.wait_class != "UNKNOWN":
         state += f", waiting in {diagnosis.wait_class}"
-    engine = f"{diagnosis.engine} {diagnosis.version or 'of unknown version'}"
+    engine = _engine(diagnosis)
     return [
         ("State", state),
         ("Engine", engine),
         ("Evidence", f"{wording.how_often(diagnosis.times)}; {diagnosis.source}"),
     ]
+
+
+def _engine(diagnosis: HangDiagnosis) -> str:
+    if not diagnosis.engine:
+        return "not known: nothing in the evidence names one"
+    name = diagnosis.engine if diagnosis.engine == "sglang" else engines.spoken(diagnosis.engine)
+    return f"{name} {diagnosis.version or 'of unknown version'}"
 
 
 def _findings(diagnosis: HangDiagnosis) -> tuple[Finding, ...]:

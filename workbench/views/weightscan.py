@@ -148,10 +148,11 @@ def _power(scan: WeightScan) -> Iterator[Shown]:
 
 # The interactive view.
 
-_NUMBERS = ("std", "kurtosis")
+# The columns of numbers in the table. Narrow pages show the first two of them.
 _COLUMNS = [
     {"key": "std", "label": "Std"},
     {"key": "kurtosis", "label": "Kurtosis"},
+    {"key": "absmax", "label": "Max |value|"},
 ]
 
 
@@ -165,7 +166,7 @@ def payload(scan: WeightScan, limit: int | None = None) -> dict[str, Any]:
         first their details, then their row; ``left_out`` counts both. The map always has all cells.
     """
     seen, state = states(scan)
-    numbers = {name: scan.tensors.column(name) for name in _NUMBERS}
+    numbers = {column["key"]: scan.tensors.column(column["key"]) for column in _COLUMNS}
     part = Part(
         names=scan.tensors.names,
         states=state,

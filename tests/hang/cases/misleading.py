@@ -6,7 +6,7 @@ import dataclasses
 
 from tests.hang.cases.build import IDLE_0, IDLE_N, LOAD, LOOP, SRT, R, scene, started, written
 from tests.hang.cases.case import Case
-from tests.hang.cases.traps import FORWARD, WAITS, replicas
+from tests.hang.cases.trap_scenes import FORWARD, WAITS, replicas
 from workbench.hang.records import Halt, Process, Role, Scene
 
 RESULT = f"Event.synchronize process_batch_result@{SRT}managers/scheduler.py {LOOP}"
@@ -270,6 +270,7 @@ MISLEADING = (
                     ]
                 ),
             ),
+            engine="sglang",
             version="0.5.14",
             arguments={"tp-size": "2", "speculative-algorithm": "EAGLE3"},
         ),

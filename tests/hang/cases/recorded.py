@@ -114,6 +114,7 @@ def recorded(name: str) -> Scene:
         source=name,
         snapshots=tuple(shots),
         logs=(log(folder / "server.log"),),
+        engine="sglang",
         version=version,
         arguments={key: str(value) for key, value in given.items()},
         environment=launch["environment"],

@@ -12,7 +12,7 @@ import pytest
 
 import workbench
 from tests.hang.cases.build import R, scene, started
-from tests.hang.cases.traps import FORWARD, WAITS
+from tests.hang.cases.trap_scenes import FORWARD, WAITS
 from workbench.errors import WorkbenchError
 from workbench.hang.judge.diagnose import diagnose
 

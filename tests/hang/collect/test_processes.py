@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from workbench.hang.collect.collector import logs, proc, servers
-from workbench.hang.collect.collector.collect import port_open
+from workbench.hang.collect.collector.ports import is_open
 
 TITLES = {
     "sglang::scheduler": "scheduler",
@@ -120,7 +120,7 @@ def test_two_servers_are_told_apart_and_named(monkeypatch: pytest.MonkeyPatch) -
     assert servers.choose(201, processes).roots == (200,)
     with pytest.raises(servers.CollectError, match="started 2"):
         servers.choose(1, processes)
-    with pytest.raises(servers.CollectError, match="belongs to no SGLang server"):
+    with pytest.raises(servers.CollectError, match="belongs to no SGLang or vLLM server"):
         servers.choose(300, processes)
     with pytest.raises(servers.CollectError, match="there is no process 999"):
         servers.choose(999, processes)
@@ -139,7 +139,9 @@ def test_ranks_that_lost_their_parent_are_one_server(monkeypatch: pytest.MonkeyP
 
 
 def test_nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(servers.CollectError, match="there is no SGLang server running here"):
+    with pytest.raises(
+        servers.CollectError, match="there is no SGLang or vLLM server running here"
+    ):
         servers.choose(None, world(monkeypatch, {1: (0, "init")}))
 
 
@@ -261,5 +263,5 @@ def test_the_port_is_looked_up_in_the_servers_own_table() -> None:
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        assert port_open(os.getpid(), ["x", "--port", str(port)]) is True
-    assert port_open(os.getpid(), ["x", f"--port={port}"]) is False
+        assert is_open(os.getpid(), ["x", "--port", str(port)]) is True
+    assert is_open(os.getpid(), ["x", f"--port={port}"]) is False

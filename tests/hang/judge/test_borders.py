@@ -12,7 +12,7 @@ from tests.hang.cases import CASES
 from tests.hang.cases.build import CAPTURE, IDLE_0, IDLE_N, SRT, R, scene, started, thread, written
 from tests.hang.cases.design import MEASURING, POOL
 from tests.hang.cases.healthy import BATCHING, GATED, SAMPLING
-from tests.hang.cases.rules import (
+from tests.hang.cases.rule_scenes import (
     BUILDS,
     GATHERS,
     JOINING,

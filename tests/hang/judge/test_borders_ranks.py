@@ -9,7 +9,7 @@ import pytest
 
 from tests.hang.cases.build import IDLE_0, IDLE_N, START, R, frames, scene, started, thread
 from tests.hang.cases.healthy import BATCHING
-from tests.hang.cases.rules import WAITS
+from tests.hang.cases.rule_scenes import WAITS
 from workbench.hang.judge import waits
 from workbench.hang.judge.coverage import covered
 from workbench.hang.judge.diagnose import diagnose, question

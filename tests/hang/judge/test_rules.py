@@ -8,7 +8,7 @@ import random
 import pytest
 
 from tests.hang.cases.build import BARRIER, CAPTURE, IDLE_N, R, scene, started
-from tests.hang.cases.rules import BUILDS, ENDS, KERNEL, REGISTERS
+from tests.hang.cases.rule_scenes import BUILDS, ENDS, KERNEL, REGISTERS
 from workbench.hang.judge.diagnose import diagnose
 from workbench.hang.judge.experiments import STEPS
 from workbench.hang.judge.rules import RULES

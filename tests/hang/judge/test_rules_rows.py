@@ -14,7 +14,7 @@ import pytest
 
 from tests.hang.cases import CASES
 from tests.hang.cases.build import R
-from tests.hang.cases.rules import WAITS
+from tests.hang.cases.rule_scenes import WAITS
 from workbench.hang.judge.diagnose import question
 from workbench.hang.judge.rank_group import RankGroup
 from workbench.hang.judge.rules import RULES, Judgement, Rule

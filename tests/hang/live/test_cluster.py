@@ -71,7 +71,7 @@ def test_hosts_without_a_server_end_in_a_message(client: Client) -> None:
     client.run(see_only, -1)
     with pytest.raises(WorkbenchError, match="nothing was collected on 1 hosts") as error:
         attach(client=client, interval=0)
-    assert "there is no SGLang server running here" in str(error.value)
+    assert "there is no SGLang or vLLM server running here" in str(error.value)
 
 
 def test_a_pid_means_nothing_on_several_hosts(client: Client) -> None:

@@ -33,7 +33,7 @@ function tableOf(payload, glyphs, state, more) {
   return [
     h("h3", { class: "wb-h" }, "One change at a time"),
     h("div", { class: "wb-abls", role: "table" },
-      headOf(scale, payload), row(served), shown.map(row),
+      headOf(scale), row(served), shown.map(row),
       pairs.length > 0 && h("h4", { class: "wb-abls-title" }, "Two changes together"), pairs.map(row)),
     singles.length > SHOWN && h("button", { type: "button", class: "wb-button wb-more-changes", onclick: more }, state.all ? `Only the best ${SHOWN}` : `All ${number(singles.length)} changes`),
     h("p", { class: "wb-muted wb-abls-note" },

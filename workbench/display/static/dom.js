@@ -27,10 +27,10 @@ export function h(tag, props = {}, ...children) {
 // The parser knows the namespace of SVG: a page of ours holds no address, not even that one.
 const parsed = document.createElement("template");
 parsed.innerHTML = "<svg></svg>";
-const SVG_NS = parsed.content.firstChild.namespaceURI;
-/** Make an element of a picture. */
+const SVG_NS = parsed.content.firstElementChild.namespaceURI;
+/** Make an element of a picture. @returns {SVGElement} */
 export function svg(tag, props = {}, ...children) {
-  const node = document.createElementNS(SVG_NS, tag);
+  const node = /** @type {SVGElement} */ (document.createElementNS(SVG_NS, tag));
   for (const [name, value] of Object.entries(props)) node.setAttribute(name, value);
   node.append(...children.flat().filter(Boolean));
   return node;

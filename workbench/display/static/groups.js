@@ -1,9 +1,39 @@
 // Names grouped by template, built on demand, and what the filter box asks of them.
 
+/**
+ * One group as the payload has it (views/keydiff.py). `index` has a row of numbers for each name, which fill the
+ * template; a group without a template has `names`, or its one `text`.
+ *
+ * @typedef {{
+ *   status: string, side: string, text: string, count: number, shape?: number[], dtype?: string,
+ *   template?: string, index?: number[][], names?: string[],
+ *   parameter?: string, rename?: string, reason?: string, place?: string,
+ * }} GroupData
+ */
+
 /** One group of the payload, with its names built on demand. */
 export class Group {
+  /** @type {string[] | undefined} one text for each part of an index */ ranges;
+  /** @type {string[] | undefined} */ built;
+  /** @type {string[] | undefined} */ lowered;
+
+  /** @param {GroupData} data @param {number} at @param {string[]} order */
   constructor(data, at, order) {
-    Object.assign(this, data, { at, rank: order.indexOf(data.status) });
+    this.status = data.status;
+    this.side = data.side;
+    this.text = data.text;
+    this.count = data.count;
+    this.shape = data.shape;
+    this.dtype = data.dtype;
+    this.template = data.template;
+    this.index = data.index;
+    this.names = data.names;
+    this.parameter = data.parameter;
+    this.rename = data.rename;
+    this.reason = data.reason;
+    this.place = data.place;
+    this.at = at;
+    this.rank = order.indexOf(data.status);
     this.literals = data.index ? data.template.split("{}") : null;
   }
 
@@ -26,7 +56,7 @@ export class Group {
     if (!this.rename || !this.index) return this.rename ?? "";
     this.ranges ??= (this.index[0] ?? []).map((_, at) => ranges(this.index.map((r) => r[at])));
     let name = this.rename;
-    this.ranges.forEach((text, at) => text.startsWith("{") && (name = name.replace(text, this.index[row][at])));
+    this.ranges.forEach((text, at) => text.startsWith("{") && (name = name.replace(text, String(this.index[row][at]))));
     return name;
   }
 

@@ -14,7 +14,8 @@ const wordOf = (standing) => WORDS[standing] ?? standing;
 /** What the reader chose, and what shows it. */
 class Choice {
   constructor(ui, keep) {
-    Object.assign(this, { keep, drawers: [] });
+    this.keep = keep;
+    this.drawers = [];
     this.ui = { ranks: [], search: "", node: null, cursor: null, all: false, thread: "", ...ui };
   }
 
@@ -95,7 +96,7 @@ function ranksOf({ payload, glyphs, choice }) {
       node.tabIndex = at === first ? 0 : -1;
       node.classList.toggle("wb-dim", chosen.size > 0 && !chosen.has(ranks[at].rank));
     });
-    const focused = document.activeElement?.dataset?.chip;
+    const focused = /** @type {HTMLElement | null} */ (document.activeElement)?.dataset?.chip;
     chips.replaceChildren(...[...counts].map(([state, all]) =>
       h("button", {
         type: "button", class: "wb-chip", "data-state": state, "data-chip": state, onclick: () => choice.toggle(all),

@@ -45,7 +45,11 @@ export function spell(ranges, names) {
 
 export class Icicle {
   constructor({ payload, glyphs, choice, standing, names }) {
-    Object.assign(this, { payload, glyphs, choice, standing, names });
+    this.payload = payload;
+    this.glyphs = glyphs;
+    this.choice = choice;
+    this.standing = standing;
+    this.names = names;
     this.id = "wbi" + Math.random().toString(36).slice(2, 8);
     this.read(payload.tree);
     this.build();

@@ -30,6 +30,7 @@ export function mountWith(render, out) {
   const el = out.querySelector("[data-wb-mount]");
   const model = standIn(out);
   for (const name of PROSE) out.closest(`.${name}`)?.classList.remove(name);
+  /** @type {Promise<any>} */
   let shown = Promise.resolve();
   const show = (draw) =>
     (shown = shown.then(async (end) => {

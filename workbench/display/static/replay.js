@@ -31,7 +31,9 @@ function lengthsOf(payload) {
 
 class Player {
   constructor(payload, glyphs, ui, keep) {
-    Object.assign(this, { payload, glyphs, keep });
+    this.payload = payload;
+    this.glyphs = glyphs;
+    this.keep = keep;
     this.words = (token) => payload.words[token] ?? `#${token}`;
     this.firsts = payload.requests.map((_, at) => payload.rounds.findIndex((round) => round[0] === at));
     const button = (label, title, act) => h("button", { type: "button", class: "wb-button", title, onclick: act }, label);

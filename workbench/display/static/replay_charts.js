@@ -7,7 +7,7 @@ const percent = (share) => `${(100 * share).toFixed(share > 0 && share < 0.0995 
 /** One bar a position: how many rounds accepted that many drafts, in the engine, here, and as expected. */
 export function positionsOf(payload) {
   if (!payload.positions.length) return null;
-  const kinds = [["replay", 1, "Replay"], ["engine", 2, "Engine"], ["expected", 3, "Expected"]].filter(([, at]) => payload.positions.some((row) => row[at] !== null));
+  const kinds = /** @type {[string, number, string][]} */ ([["replay", 1, "Replay"], ["engine", 2, "Engine"], ["expected", 3, "Expected"]]).filter(([, at]) => payload.positions.some((row) => row[at] !== null));
   return h("figure", { class: "wb-positions" },
     h("figcaption", {}, h("b", {}, "By position"), " ", h("span", { class: "wb-muted" }, "rounds with at least so many drafts accepted")),
     h("div", { class: "wb-chart-keys" }, kinds.map(([kind, , word]) => h("span", { class: "wb-key" }, h("i", { class: `wb-mark-key wb-of-${kind}` }), word))),
@@ -26,11 +26,13 @@ export function positionsOf(payload) {
 /** Mean accepted drafts along the run; a click goes there, a line marks where the player is. */
 export class Course {
   constructor(payload, goTo) {
-    Object.assign(this, { payload, goTo });
+    this.payload = payload;
+    this.goTo = goTo;
     this.kept = payload.rounds.length;
     const { course } = payload;
     const [width, height] = [320, 96];
-    Object.assign(this, { width, height });
+    this.width = width;
+    this.height = height;
     const most = Math.max(1, ...course.flat().filter((value) => value !== null)) * 1.05;
     const x = (at) => (at / Math.max(course.length, 1)) * width;
     const y = (value) => height - (value / most) * (height - 6);
@@ -46,7 +48,7 @@ export class Course {
       svg("polyline", { class: "wb-course-replay", points: steps(0) }),
       seen && svg("polyline", { class: "wb-course-engine", points: steps(1) }),
       svg("line", { class: "wb-axis", x1: 0, x2: width, y1: height, y2: height }), this.marker);
-    this.picture.addEventListener("click", (event) => {
+    this.picture.addEventListener("click", (/** @type {MouseEvent} */ event) => {
       const box = this.picture.getBoundingClientRect();
       this.goTo(Math.min(Math.floor(((event.clientX - box.left) / box.width) * payload.total), this.kept - 1));
     });
@@ -58,7 +60,7 @@ export class Course {
 
   draw(row) {
     const at = ((row + 0.5) / Math.max(this.payload.total, 1)) * this.width;
-    this.marker.setAttribute("x1", at);
-    this.marker.setAttribute("x2", at);
+    this.marker.setAttribute("x1", String(at));
+    this.marker.setAttribute("x2", String(at));
   }
 }

@@ -14,7 +14,9 @@ export function tokenOf(text, extra = "") {
 
 export class Tree {
   constructor(words, glyphs, choose) {
-    Object.assign(this, { words, glyphs, choose });
+    this.words = words;
+    this.glyphs = glyphs;
+    this.choose = choose;
     this.root = h("div", { class: "wb-tree-scroll" });
   }
 

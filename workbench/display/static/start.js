@@ -15,7 +15,9 @@ const load = async (out, needs) => {
   const pieces = await Promise.all(needs.split(" ").map((piece) => (texts[piece] ??= text(out, piece))));
   return import(URL.createObjectURL(new Blob(pieces, { type: "text/javascript" })));
 };
-for (const out of document.querySelectorAll("[data-wb-needs]:not([data-wb-live])")) {
+/** @type {NodeListOf<HTMLElement>} */
+const outputs = document.querySelectorAll("[data-wb-needs]:not([data-wb-live])");
+for (const out of outputs) {
   const needs = out.dataset.wbNeeds;
   out.dataset.wbLive = "";
   (views[needs] ??= load(out, needs))

@@ -23,7 +23,12 @@ const clock = (seconds) => {
 
 export class StartUp {
   constructor({ payload, glyphs, choice, standing, names }) {
-    Object.assign(this, { glyphs, choice, standing, names, line: payload.timeline, well: payload.verdict.ok === true });
+    this.glyphs = glyphs;
+    this.choice = choice;
+    this.standing = standing;
+    this.names = names;
+    this.line = payload.timeline;
+    this.well = payload.verdict.ok === true;
     this.whole = Math.max(this.line.end - this.line.start, 1e-6);
     this.tracks = this.tracksOf(this.line.spans);
     this.root = this.build();

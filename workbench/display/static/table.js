@@ -1,8 +1,10 @@
-// The table: names grouped by template, 200,000 rows without building any that nobody looks at.
+// The table of keys: names grouped by template, of which the reader opens some.
 
-import { copy, download, h, nameOf, number, plural, sign } from "./dom.js";
+import { copy, h, nameOf, number, plural, sign } from "./dom.js";
+import { Grid } from "./grid.js";
 import { Group, reading } from "./groups.js";
 
+/** @type {[string, string][]} */
 const COLUMNS = [
   ["status", "Status"],
   ["name", "Name"],
@@ -10,9 +12,6 @@ const COLUMNS = [
   ["dtype", "Type"],
   ["parameter", "Goes to, or why not"],
 ];
-const TALLEST = 8_000_000; // pixels a browser scrolls exactly; past that, positions are scaled
-const SPARE = 6; // rows drawn above and below what is seen
-
 const collator = new Intl.Collator("en", { numeric: true });
 const size = (shape) => (shape ?? []).reduce((product, n) => product * n, 1);
 const KEYS = {
@@ -23,56 +22,37 @@ const KEYS = {
   parameter: (a, b) => collator.compare(a.where, b.where),
 };
 
-export class Table {
-  constructor(table, { glyphs, order, ui, keep, lines }) {
-    this.groups = table.groups.map((data, at) => new Group(data, at, order));
-    Object.assign(this, { table, glyphs, order, keep, lines });
-    this.states = order.filter((state) => table.groups.some((g) => g.status === state));
-    this.id = "wb" + Math.random().toString(36).slice(2, 8);
-    this.build();
-    this.restore(ui);
-  }
+export class Table extends Grid {
+  /** @type {Record<number, number[] | null>} the rows of each group that match; null for all */ matches = [];
+  /** @type {string | undefined} */ matchedFor;
+  columns = COLUMNS;
 
-  build() {
-    this.filterBox = h("input", {
-      class: "wb-filter", type: "search", placeholder: "Filter names: text or /regex/", spellcheck: "false",
-      autocomplete: "off", "aria-label": "Filter names by text or /regular expression/",
-      oninput: () => this.change({ filter: this.filterBox.value, scroll: 0, row: null }),
-      onkeydown: (event) => this.filterKey(event),
-    });
-    this.chips = h("div", { class: "wb-chips", role: "group", "aria-label": "Show only" });
-    this.told = h("p", { class: "wb-status", role: "status", "aria-live": "polite" });
-    this.tools = h("div", { class: "wb-tools" },
-      (this.folder = h("button", { type: "button", class: "wb-button", onclick: () => this.foldAll() }, "Expand all")),
-      this.markdownButton(),
-      h("button", { type: "button", class: "wb-button", title: "All rows that are shown, as a CSV file", onclick: () => this.csv() }, "CSV"));
-    this.headers = COLUMNS.map(([key, label]) =>
-      h("div", { role: "columnheader", class: `wb-cell wb-c-${key}` },
-        h("button", { type: "button", class: "wb-sort", onclick: () => this.sortBy(key) }, label)));
-    this.body = h("div", { class: "wb-rows", role: "rowgroup" });
-    this.scroller = h("div", { class: "wb-scroll", role: "presentation", onscroll: () => this.scrolled() }, this.body);
-    this.grid = h("div", {
-      class: "wb-grid", role: "treegrid", tabindex: "0", "aria-label": "Keys and parameters",
-      "aria-colcount": COLUMNS.length, onkeydown: (event) => this.gridKey(event),
-    }, (this.head = h("div", { class: "wb-row wb-row-head", role: "row", "aria-rowindex": "1" }, this.headers)), this.scroller);
-    this.empty = h("div", { class: "wb-empty" });
+  constructor(table, { glyphs, order, ui, keep, lines }) {
+    super();
+    this.groups = table.groups.map((data, at) => new Group(data, at, order));
+    this.table = table;
+    this.glyphs = glyphs;
+    this.order = order;
+    this.keep = keep;
+    this.lines = lines;
+    this.states = order.filter((state) => table.groups.some((g) => g.status === state));
+    this.folder = /** @type {HTMLButtonElement} */ (
+      h("button", { type: "button", class: "wb-button", onclick: () => this.foldAll() }, "Expand all"));
     this.detail = h("aside", { class: "wb-about", "aria-live": "polite", "aria-label": "About the selected row" });
-    this.root = h("section", { class: "wb-table", "aria-label": "Every key and parameter" },
-      h("h3", { class: "wb-h" }, "Every key and parameter"),
-      h("div", { class: "wb-bar" }, this.filterBox, this.tools), this.chips, this.told, this.grid, this.empty, this.detail);
-    this.body.addEventListener("click", (event) => this.clicked(event));
+    this.build({
+      title: "Every key and parameter", label: "Keys and parameters", role: "treegrid",
+      tools: [this.folder, this.markdownButton(),
+        h("button", { type: "button", class: "wb-button", title: "All rows that are shown, as a CSV file", onclick: () => this.csv() }, "CSV")],
+      below: [this.detail],
+    });
     this.resize = new ResizeObserver(() => this.measure());
     this.resize.observe(this.root);
-    this.print = () => ((this.printing = true), this.draw());
-    this.unprint = () => ((this.printing = false), this.draw());
-    addEventListener("beforeprint", this.print);
-    addEventListener("afterprint", this.unprint);
+    this.restore(ui);
   }
 
   destroy() {
     this.resize.disconnect();
-    removeEventListener("beforeprint", this.print);
-    removeEventListener("afterprint", this.unprint);
+    super.destroy();
   }
 
   // State: what the reader chose. It is kept in the model, so it outlives this element.
@@ -87,7 +67,8 @@ export class Table {
   }
 
   change(part) {
-    Object.assign(this.ui, part);
+    // Another filter may hide the selected row.
+    Object.assign(this.ui, "filter" in part ? { row: null } : {}, part);
     if ("open" in part) this.opened = new Set(part.open);
     if (!("scroll" in part && Object.keys(part).length === 1)) {
       this.compute();
@@ -166,39 +147,18 @@ export class Table {
 
   // Drawing.
 
-  measure() {
-    const width = this.root.clientWidth;
-    if (!width) return;
-    const narrow = width < 860; // as in view.css
-    this.rowHeight = narrow ? 54 : 34;
-    this.draw();
+  draw() {
+    super.draw();
+    if (this.rowHeight) this.drawDetail();
   }
 
-  draw() {
-    if (!this.rowHeight) return;
-    const tall = this.length * this.rowHeight;
-    this.body.style.height = `${Math.min(tall, TALLEST)}px`;
-    this.scroller.style.height = this.printing ? "auto" : `${Math.min(tall, this.rowHeight * this.lines)}px`;
-    this.grid.hidden = !this.length;
-    // A scroll bar that takes room takes it from the rows only: keep the headings above their columns.
-    this.head.style.paddingRight = `calc(16px + ${this.scroller.offsetWidth - this.scroller.clientWidth}px)`;
-    const seen = this.scroller.clientHeight;
-    this.scale = tall > TALLEST ? (tall - seen) / (TALLEST - seen) : 1; // table pixels a scrolled pixel
-    this.grid.setAttribute("aria-rowcount", this.length + 1);
-    for (const [at, [key]] of COLUMNS.entries()) {
-      const [sorted, direction] = this.ui.sort;
-      if (key === sorted) this.headers[at].setAttribute("aria-sort", direction > 0 ? "ascending" : "descending");
-      else this.headers[at].removeAttribute("aria-sort");
-    }
+  drawAbove() {
     this.drawChips();
     this.drawTold();
-    this.drawRows();
-    this.drawDetail();
   }
 
   drawChips() {
     const only = new Set(this.ui.statuses);
-    const focused = document.activeElement?.dataset?.chip;
     this.chips.replaceChildren(...this.states.map((state) =>
       h("button", {
         type: "button", class: "wb-chip", "data-state": state, "data-chip": state,
@@ -208,7 +168,6 @@ export class Table {
           this.change({ statuses: [...only], scroll: 0, row: null });
         },
       }, sign(state, this.glyphs), state, h("span", { class: "wb-count" }, number(this.counts[state])))));
-    if (focused) this.chips.querySelector(`[data-chip="${focused}"]`)?.focus();
   }
 
   drawTold() {
@@ -218,40 +177,17 @@ export class Table {
     const parts = [filter || statuses.length ? `${number(this.rows)} of ${plural(total, "row")}` : plural(total, "row"),
       plural(this.shown.length, "group")];
     if (left) parts.push(`${plural(left, "row")} left out here, result.to_html(path) writes all`);
-    this.told.textContent = this.mistake || parts.join(" · ");
-    this.told.classList.toggle("wb-mistake", Boolean(this.mistake));
     this.folder.textContent = this.shown.some((group) => this.isOpen(group)) ? "Collapse all" : "Expand all";
     this.folder.disabled = !this.shown.some(this.canOpen);
-    this.empty.replaceChildren();
-    this.empty.hidden = this.length > 0;
-    if (this.length) return;
-    if (!this.groups.length) this.empty.append("There are no keys and no parameters.");
-    else this.empty.append(
-      h("p", {}, "No key matches ", filter ? h("code", {}, filter) : "these states", "."),
-      h("button", { type: "button", class: "wb-button", onclick: () => this.clear() }, "Show everything"));
+    this.tell(parts, !this.groups.length ? [h("p", {}, "There are no keys and no parameters.")]
+      : [h("p", {}, "No key matches ", filter ? h("code", {}, filter) : "these states", "."), this.everything()]);
   }
 
-  drawRows() {
-    const height = this.rowHeight;
-    const scrolled = this.scroller.scrollTop;
-    const offset = scrolled - scrolled * this.scale; // 0 unless scaled
-    const top = this.printing ? 0 : Math.floor((scrolled - offset) / height);
-    const seen = this.printing ? 400 : Math.ceil(this.scroller.clientHeight / height);
-    const first = Math.max(0, top - SPARE);
-    const last = Math.min(this.length, top + seen + SPARE + 1);
-    const selected = this.lineOf(this.ui.row);
-    const lines = [];
-    for (let at = first; at < last; at++) {
-      const line = this.row(at, at === selected);
-      line.style.transform = `translateY(${at * height + offset}px)`;
-      lines.push(line);
-    }
-    this.body.replaceChildren(...lines);
-    if (selected >= first && selected < last) this.grid.setAttribute("aria-activedescendant", `${this.id}-${selected}`);
-    else this.grid.removeAttribute("aria-activedescendant");
+  selectedLine() {
+    return this.lineOf(this.ui.row);
   }
 
-  row(at, selected) {
+  lineAt(at, selected) {
     const { group, row } = this.item(at);
     const whole = row < 0;
     const child = !whole && group.count > 1;
@@ -305,33 +241,8 @@ export class Table {
 
   // What the reader does.
 
-  scrolled() {
-    if (this.frame) return;
-    this.frame = requestAnimationFrame(() => {
-      this.frame = 0;
-      // Detached elements report 0: not the reader's doing.
-      if (!this.root.isConnected || !this.scroller.clientHeight) return;
-      this.drawRows();
-      if (this.ui.scroll !== this.scroller.scrollTop) this.change({ scroll: this.scroller.scrollTop });
-    });
-  }
-
-  scrollTo(y) {
-    this.scroller.scrollTop = y;
-    if (this.rowHeight) this.drawRows();
-  }
-
-  clear() {
-    this.filterBox.value = "";
-    this.change({ filter: "", statuses: [], scroll: 0, row: null });
-    this.filterBox.focus();
-  }
-
-  sortBy(key) {
-    const [sorted, direction] = this.ui.sort;
-    // Up, down, and back to the order of importance.
-    const next = sorted !== key ? [key, 1] : direction > 0 ? [key, -1] : ["", 1];
-    this.change({ sort: next, scroll: 0 });
+  unfiltered() {
+    return { statuses: [] };
   }
 
   foldAll() {
@@ -346,63 +257,32 @@ export class Table {
     this.change({ open: [...opened], row: [group.at, -1] });
   }
 
-  clicked(event) {
-    const line = event.target.closest(".wb-row");
-    if (!line || String(getSelection())) return;
-    const { group, row } = this.item(Number(line.dataset.line));
+  clicked(at) {
+    const { group, row } = this.item(at);
     if (row < 0) this.toggle(group);
-    else this.change({ row: [group.at, row] });
+    else this.choose(at);
   }
 
-  filterKey(event) {
-    if (event.key === "Escape") {
-      event.preventDefault();
-      event.stopPropagation();
-      if (this.ui.filter) this.clear();
-      else this.grid.focus();
-    } else if (event.key === "ArrowDown" || event.key === "Enter") {
-      event.preventDefault();
-      this.grid.focus();
-      this.select(0);
-    }
+  choose(at) {
+    const { group, row } = this.item(at);
+    this.change({ row: [group.at, row] });
   }
 
-  gridKey(event) {
-    if (event.target !== this.grid || event.altKey || event.metaKey) return;
-    const line = this.lineOf(this.ui.row);
+  nameAt(line) {
+    const { group, row } = this.item(line);
+    return row < 0 ? group.text : group.name(row);
+  }
+
+  keys(line) {
     const item = line < 0 ? null : this.item(line);
-    const page = Math.max(1, Math.floor(this.scroller.clientHeight / this.rowHeight) - 1);
-    const act = {
-      ArrowDown: () => this.select(line + 1),
-      ArrowUp: () => this.select(Math.max(0, line - 1)),
-      PageDown: () => this.select(line + page),
-      PageUp: () => this.select(line - page),
-      Home: () => this.select(0),
-      End: () => this.select(this.length - 1),
+    return {
       ArrowRight: () => item?.row === -1 && (this.isOpen(item.group) ? this.select(line + 1) : this.toggle(item.group, true)),
       ArrowLeft: () => item && (item.row === -1 ? this.isOpen(item.group) && this.toggle(item.group, false)
         : item.group.count > 1 && this.select(this.lineOf([item.group.at, -1]))),
       Enter: () => item?.row === -1 && this.toggle(item.group),
       " ": () => item?.row === -1 && this.toggle(item.group),
-      "/": () => this.filterBox.focus(),
       Escape: () => (this.ui.row ? this.change({ row: null }) : this.clear()),
-      c: () => (event.ctrlKey ? item && !String(getSelection()) && copy(item.row < 0 ? item.group.text : item.group.name(item.row)) : false),
-    }[event.key];
-    if (!act || (event.ctrlKey && event.key !== "c") || act() === false) return;
-    event.preventDefault();
-    event.stopPropagation();
-  }
-
-  select(line) {
-    if (!this.length) return;
-    line = Math.min(this.length - 1, Math.max(0, line));
-    const { group, row } = this.item(line);
-    const top = line * this.rowHeight;
-    const room = this.scroller.clientHeight - this.rowHeight;
-    const scrolled = this.scroller.scrollTop * this.scale;
-    if (top < scrolled) this.scroller.scrollTop = top / this.scale;
-    else if (top > scrolled + room) this.scroller.scrollTop = (top - room) / this.scale;
-    this.change({ row: [group.at, row] });
+    };
   }
 
   // Taking it away.
@@ -430,20 +310,17 @@ export class Table {
   }
 
   csv() {
-    const cell = (value) => {
-      let text = String(value ?? "");
-      if (/^[=+\-@\t\r]/.test(text)) text = "'" + text; // a spreadsheet would run it as a formula
-      return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
-    };
-    const lines = ["side,status,name,shape,dtype,parameter,rename,reason,place"];
+    this.save("keys.csv", ["side", "status", "name", "shape", "dtype", "parameter", "rename", "reason", "place"], this.csvRows());
+  }
+
+  *csvRows() {
     for (const group of this.shown) {
       const rows = this.matches[group.at] ?? Array.from({ length: group.hasRows ? group.count : 1 }, (_, row) => row);
       for (const row of rows) {
-        lines.push([group.side, group.status, group.name(row), group.shape?.join("x"), group.dtype,
-          group.filled(group.parameter, row), group.renamed(row), group.reason, group.place].map(cell).join(","));
+        yield [group.side, group.status, group.name(row), group.shape?.join("x"), group.dtype,
+          group.filled(group.parameter, row), group.renamed(row), group.reason, group.place];
       }
     }
-    download("keys.csv", lines.join("\r\n") + "\r\n", "text/csv");
   }
 }
 

@@ -6,7 +6,7 @@
     root.dataset.wbTheme = localStorage.getItem(kept) ?? root.dataset.wbTheme ?? "";
   } catch {}
   addEventListener("DOMContentLoaded", () => {
-    const button = document.querySelector(".wb-theme");
+    const button = /** @type {HTMLElement} */ (document.querySelector(".wb-theme"));
     const system = matchMedia("(prefers-color-scheme: dark)");
     const dark = () => (root.dataset.wbTheme ? root.dataset.wbTheme === "dark" : system.matches);
     const tell = () => (button.textContent = dark() ? "Light" : "Dark");

@@ -15,7 +15,9 @@ export function weights(payload, context) {
 
 class WeightView {
   constructor(payload, { glyphs, ui, keep }) {
-    Object.assign(this, { payload, glyphs, keep });
+    this.payload = payload;
+    this.glyphs = glyphs;
+    this.keep = keep;
     this.data = new Tensors(payload);
     this.maps = payload.maps.map((map) => new WeightMap(map, payload, glyphs, (cell) => this.choose(cell)));
     this.table = new TensorTable(payload, this.data, glyphs, {
@@ -138,7 +140,8 @@ class WeightView {
 /** The columns of the table, and names built on demand. */
 class Tensors {
   constructor({ tensors: table, states }) {
-    Object.assign(this, { table, states });
+    this.table = table;
+    this.states = states;
     this.length = table.template.length;
     this.literals = table.templates.map((text) => text.split("{}"));
     this.cells = null;

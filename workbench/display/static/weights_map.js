@@ -8,7 +8,10 @@ export const CALM = new Set(["trained", "not_weights", "identical", ""]);
 
 export class WeightMap {
   constructor(map, payload, glyphs, choose) {
-    Object.assign(this, { map, payload, glyphs, choose });
+    this.map = map;
+    this.payload = payload;
+    this.glyphs = glyphs;
+    this.choose = choose;
     this.cells = map.row.length;
     this.onCanvas = this.cells > MOST_SVG;
     this.at = new Map(map.row.map((row, cell) => [row * map.labels.length + map.column[cell], cell]));
@@ -85,8 +88,8 @@ export class WeightMap {
       this.cursor.setAttribute("visibility", this.chosen === null ? "hidden" : "visible");
       if (this.chosen !== null) {
         const { x, y } = this.place(this.chosen);
-        this.cursor.setAttribute("x", x - 0.5);
-        this.cursor.setAttribute("y", y - 0.5);
+        this.cursor.setAttribute("x", String(x - 0.5));
+        this.cursor.setAttribute("y", String(y - 0.5));
       }
     }
     this.tell(this.chosen);

@@ -120,6 +120,8 @@ def _filled(part: ast.expr) -> str:
         return "is allocated"
     if name == "cache_name":
         return "KV Cache"
+    if name == "cls_name":  # the class that says why custom all-reduce is off
+        return "CustomAllreduce"
     if part.format_spec is not None:
         return "1.50"
     return "torch.x" if "dtype" in name else "7"

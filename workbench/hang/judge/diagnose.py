@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 
 from workbench.core.finding import Confidence
 from workbench.core.verdict import Verdict
-from workbench.facts.startup import likely_order
-from workbench.hang.judge import coverage, evidence, phases, rows, votes, waits
+from workbench.facts.engine_phases import order_of
+from workbench.hang.judge import coverage, evidence, other_engines, phases, rows, votes, waits
 from workbench.hang.judge.diagnosis import HangDiagnosis
 from workbench.hang.judge.experiments import BY_PLACE, plan
 from workbench.hang.judge.gpu_load import load
 from workbench.hang.judge.join import rank_groups
 from workbench.hang.judge.rank_group import BUSY_GPU, GroupRank, RankGroup
-from workbench.hang.judge.rules import Judgement, Rule, apart, rule_for
+from workbench.hang.judge.rules import Judgement, Rule, apart
 from workbench.hang.records import WELL, Phase, Rank, Scene, WaitClass
 
 # Of several groups of ranks (replicas) the worst is the verdict.
@@ -83,7 +83,7 @@ def question(scene: Scene) -> coverage.Question:
 def _verdict(asked: coverage.Question) -> Verdict:
     """Return the verdict; where an all-clear lacks something, its sentence says what."""
     worst = asked.worst
-    sentence = evidence.summary(worst, asked.groups)
+    sentence = evidence.of_engine(asked.scene, evidence.summary(worst, asked.groups))
     found = coverage.covered(asked)
     if worst.rule.state in WELL and found.ok is not True:
         lacks = next(found.having("open", essential=True))
@@ -102,7 +102,7 @@ def _verdict(asked: coverage.Question) -> Verdict:
 
 def _judge(group: RankGroup) -> Judgement:
     phase = _phase(group)
-    rule = rule_for(group, phase)
+    rule = other_engines.rule_for(group, phase)
     odd: tuple[GroupRank, ...] = ()
     if rule.accuses:
         odd = apart(group)
@@ -128,7 +128,7 @@ def _phase(group: RankGroup) -> Phase:
             started = story.ready or story.served or group.port_open or not story.reached
             return "init_done" if phase == "ready" and not started else phase
     loose = Counter(
-        phases.phase_of(thread.frames, group.version)
+        phases.phase_of(thread.frames, group.version, group.engine)
         for dump in group.loose
         for thread in dump.threads
     )
@@ -145,7 +145,7 @@ def _after_the_pools(group: RankGroup) -> Phase | None:
     """Return ``init_done`` where the scheduler's constructor goes on after all that runs on the GPU."""
     frames = [waits.telling_frame(rank.frames) for rank in group.alive if rank.frames]
     inside = frames and all(f is not None and f.function.endswith("__init__") for f in frames)
-    order = [step.phase for step in likely_order(group.version)]
+    order = [step.phase for step in order_of(group.engine, group.version)]
     reached = [order.index(p) for p in group.story.reached.values() if p in order]
     past = bool(reached) and min(reached) > order.index("kv_pool")
     return "init_done" if inside and past else None

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from workbench.core.finding import Experiment, Finding, Severity
 from workbench.errors import shorten
+from workbench.facts import engines, vllm_startup
 from workbench.hang.judge import gpu_load, halts, waits, wording
 from workbench.hang.judge.join import BUSY_IO
 from workbench.hang.judge.phases import MarkedLine
@@ -71,10 +72,23 @@ def count_text(groups: Sequence[RankGroup]) -> str:
     return f"{words_of(alive, 'rank')}; the launch's size is not known"
 
 
+def of_engine(scene: Scene, sentence: str) -> str:
+    """Return a verdict's sentence with the engine named, where it is another one than SGLang."""
+    if scene.engine in ("", "sglang"):
+        return sentence
+    return f"{engines.spoken(scene.engine, scene.version)}: {sentence}"
+
+
+def where_of(group: RankGroup, phase: Phase) -> str:
+    """Return a phase in words, as the group's engine calls it."""
+    own = vllm_startup.WORDS if group.engine == "vllm" else {}
+    return own.get(phase, PHASES[phase])
+
+
 def summary(judged: Judgement, groups: Sequence[RankGroup]) -> str:
     """Return the verdict in one line; `groups` are all groups of ranks, not only the judged one."""
     group, rule, odd = judged.group, judged.rule, judged.odd
-    where = PHASES[judged.phase]
+    where = where_of(group, judged.phase)
     count = count_text(groups)
     state = rule.state.replace("_", " ")
     if rule.code == "RH":
@@ -335,8 +349,8 @@ def _bracketed(group: RankGroup, rule: Rule) -> list[str]:
         return []
     last = sorted(set(group.story.after.values()))
     texts = [
-        f"the exact phase: it is between {' / '.join(map(repr, last[:3]))} and the next line that SGLang "
-        "would write, and what runs in between writes no line"
+        f"the exact phase: it is between {' / '.join(map(repr, last[:3]))} and the next line that "
+        f"{engines.spoken(group.engine) or 'the engine'} would write, and what runs in between writes no line"
     ]
     captured = any(span.phase.startswith("graph_") for span in group.story.spans)
     if not captured and group.arguments.get("cuda-graph-backend-decode") != "disabled":

@@ -2,47 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping
 
 from workbench.core.finding import Experiment
 from workbench.facts import flags
 from workbench.hang.judge.rank_group import RankGroup
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Step:
-    """One thing to change, or to look at.
-
-    Attributes
-    ----------
-    spellings
-        A flag as releases spell it, the newest first; `flags.spelling` picks.
-    variable
-        An environment variable, ``NAME=value``.
-    without
-        A flag to leave out: only where the launch has it.
-    act
-        Something to do that changes no launch.
-    sets
-        The canonical flag and the value that show that the launch has it already; ``*``: any value.
-    where
-        Only where the frame of a living rank has one of these words in its function or file.
-    proved
-        Whether such a frame shows that the launch has the flag to leave out.
-    """
-
-    right: str
-    wrong: str
-    spellings: tuple[str, ...] = ()
-    variable: str = ""
-    without: str = ""
-    act: str = ""
-    sets: tuple[str, str] = ("", "")
-    cost: str = "one start of the server"
-    where: tuple[str, ...] = ()
-    proved: bool = False
-
+from workbench.hang.judge.steps import OTHERS, Step
 
 # Functions that read a checkpoint.
 _READING = (
@@ -222,11 +187,13 @@ STEPS: Mapping[str, Step] = {
         cost="one run, slower collectives",
     ),
     "no_injection": Step(
+        engine="sglang",
         act="unset {stuck}, everything else as it was",
         right="the server starts: it slept because the switch asked for it",
         wrong="it still does not move: take snapshots again without the switch",
     ),
     "precompile": Step(
+        engine="sglang",
         act="run `python3 -m sglang.compile_deep_gemm` with the arguments of this launch, then launch it "
         "unchanged",
         right="all ranks find the kernels and reach the capture together",
@@ -304,12 +271,14 @@ STEPS: Mapping[str, Step] = {
         cost="seconds",
     ),
     "ask_health": Step(
+        engine="sglang",
         act="send one request with a time limit: curl -m 20 http://HOST:PORT/health_generate",
         right="it answers 200: the server is healthy; the fault is in the client, the address or a proxy",
         wrong="it does not answer: take snapshots while the request is pending",
         cost="one token",
     ),
     "activate": Step(
+        engine="sglang",
         act="activate the gated launch (it waits for that on purpose), or start it without its gate",
         right="the log says `Gated launch activated.`",
         wrong="the ranks stay in _wait_until_activated: the activation reaches another port",
@@ -343,16 +312,24 @@ def plan(ladder: Iterable[str], group: RankGroup, words: Mapping[str, str]) -> E
     known = dict(words)
     known.setdefault("next", _next_text(ladder, group, known))
     for name in (*ladder, "second_snapshot"):
-        change = _change(STEPS[name], group, known)
-        if change:
-            return _experiment(STEPS[name], change, group, known)
+        step = _step(name, group)
+        change = _change(step, group, known) if step is not None else ""
+        if step is not None and change:
+            return _experiment(step, change, group, known)
     raise AssertionError("the last step of a ladder is always possible")
 
 
 def _next_text(ladder: Iterable[str], group: RankGroup, words: Mapping[str, str]) -> str:
-    steps = (STEPS[name] for name in ladder)
-    found = (_change(step, group, words) for step in steps if not step.act)
-    return next((change for change in found if change), "--soft-watchdog-timeout 120")
+    steps = (_step(name, group) for name in ladder)
+    found = (_change(step, group, words) for step in steps if step is not None and not step.act)
+    last = "--soft-watchdog-timeout 120" if group.engine == "sglang" else "NCCL_DEBUG=INFO"
+    return next((change for change in found if change), last)
+
+
+def _step(name: str, group: RankGroup) -> Step | None:
+    """Return the step of a name for the group's engine; None where it is for another engine."""
+    step = OTHERS.get(group.engine, {}).get(name) or STEPS[name]
+    return step if step.fits(group.engine) else None
 
 
 def _change(step: Step, group: RankGroup, words: Mapping[str, str]) -> str:
@@ -368,7 +345,8 @@ def _change(step: Step, group: RankGroup, words: Mapping[str, str]) -> str:
     if set_already:
         return ""
     if step.spellings:
-        chosen = flags.spelling(step.spellings, group.version)
+        own = step.engine not in ("", "sglang")
+        chosen = step.spellings[0] if own else flags.spelling(step.spellings, group.version)
         return _filled(chosen, words) if chosen else ""
     if step.variable:
         text = _filled(step.variable, words)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from workbench.facts import flags
 from workbench.hang.judge import group_facts, halts, phases, waits
-from workbench.hang.judge.rank_group import GroupRank, RankGroup
+from workbench.hang.judge.rank_group import Core, GroupRank, RankGroup
 from workbench.hang.records import (
     Dump,
     Frame,
@@ -62,6 +62,7 @@ def rank_groups(scene: Scene) -> list[RankGroup]:
         arguments,
         replicas=replicas > 1,
         ranks=expected if sure or known or prefixed else 1,
+        engine=scene.engine,
     )
     if not sure and story.reached and max(story.reached) >= expected:
         expected = max(story.reached) + 1
@@ -71,6 +72,8 @@ def rank_groups(scene: Scene) -> list[RankGroup]:
         sure=sure,
         story=story,
         version=version,
+        engine=scene.engine,
+        release=scene.version,
         arguments=arguments,
         given=given,
         environment=_environment(scene),
@@ -79,6 +82,7 @@ def rank_groups(scene: Scene) -> list[RankGroup]:
         exits=exits,
         loose=_loose(scene),
         helpers=group_facts.helpers(_snapshots(scene).values()),
+        cores=_cores(scene),
         mute=whole(arguments, "nnodes") == 1 and group_facts.mute(scene),
         behind=group_facts.behind(scene.records, _by_pid(seen), expected),
         behind_by_flight=group_facts.behind_by_flight(scene.records),
@@ -336,7 +340,7 @@ def _rank(base: RankGroup, number: int, seen: _Tracked) -> GroupRank:
         dump=dump,
         frames=frames,
         wait=wait,
-        phase=_phase_of(frames, dump, base.version),
+        phase=_phase_of(frames, dump, base),
         snapshots=len(same),
         gpu=_gpu(snapshot, process),
         halted=halts.halted(
@@ -349,11 +353,25 @@ def _rank(base: RankGroup, number: int, seen: _Tracked) -> GroupRank:
     return _with_motion(rank, same)
 
 
-def _phase_of(frames: Sequence[Frame], dump: Dump | None, version: str) -> Phase:
+def _phase_of(frames: Sequence[Frame], dump: Dump | None, base: RankGroup) -> Phase:
     """Return the phase that the thread of interest tells, or else the main thread."""
-    told = phases.phase_of(frames, version)
+    told = phases.phase_of(frames, base.version, base.engine)
     main = dump.main if dump is not None else None
-    return told if told != "unknown" or main is None else phases.phase_of(main.frames, version)
+    if told != "unknown" or main is None:
+        return told
+    return phases.phase_of(main.frames, base.version, base.engine)
+
+
+def _cores(scene: Scene) -> tuple[Core, ...]:
+    """Return the engine cores of vLLM in the last snapshot of each host, with their stacks."""
+    if scene.engine != "vllm":
+        return ()
+    return tuple(
+        Core(process.pid, process.host, _stack(many[-1], process.pid)[0])
+        for many in _snapshots(scene).values()
+        for process in many[-1].processes
+        if process.role == "controller"
+    )
 
 
 def _gone(base: RankGroup, number: int, process: Process, vanished: bool, alive: bool) -> str:
@@ -488,12 +506,11 @@ def _last_gpus(scene: Scene) -> tuple[Gpu, ...]:
 
 def _loose(scene: Scene) -> tuple[Dump, ...]:
     """Return the dumps whose rank is not known: they give the phase, never a culprit."""
-    return tuple(
-        dump
-        for snapshot in scene.snapshots
-        for dump in snapshot.dumps
-        if dump.threads and dump.pid not in {process.pid for process in snapshot.processes}
-    )
+    found: list[Dump] = []
+    for one in scene.snapshots:
+        known = {p.pid for p in one.processes if p.role != "scheduler" or p.rank is not None}
+        found += [dump for dump in one.dumps if dump.threads and dump.pid not in known]
+    return tuple(found)
 
 
 def _holders(ranks: Iterable[GroupRank]) -> dict[str, tuple[int, ...]]:

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import get_args
 
-from workbench.facts.startup import likely_order, rank_of_prefix, world_rank
-from workbench.facts.startup_frames import phase_of_stack
-from workbench.facts.startup_markers import Event, read_marker
+from workbench.facts.engine_phases import marker_reader, order_of, phase_of_stack
+from workbench.facts.startup import Step, rank_of_prefix, world_rank
+from workbench.facts.startup_markers import Event
 from workbench.hang.diagnosis_records import Span
 from workbench.hang.records import Frame, Log, LogLine, Phase
 
@@ -81,6 +81,8 @@ class Story:
         where no rank is behind.
     ended
         What the log says last, in words: an abort, an exit, a deliberate shutdown, or "".
+    last
+        The last line that tells a step of the start-up, whoever wrote it.
     """
 
     spans: tuple[Span, ...] = ()
@@ -97,6 +99,7 @@ class Story:
     last_utc: float | None = None
     addresses: Mapping[int | None, int] = dataclasses.field(default_factory=dict)
     nccl: str = ""
+    last: MarkedLine | None = None
 
     @property
     def fatal(self) -> bool:
@@ -113,9 +116,9 @@ class Story:
         return tuple(error for error in self.errors if error.event.code == code)
 
 
-def phase_of(frames: Sequence[Frame], version: str) -> Phase:
+def phase_of(frames: Sequence[Frame], version: str, engine: str = "sglang") -> Phase:
     """Return the phase that a stack tells, leaf first; ``unknown`` where it tells none."""
-    found = phase_of_stack(((frame.function, frame.file) for frame in frames), version)
+    found = phase_of_stack(engine, ((frame.function, frame.file) for frame in frames), version)
     return _phase(found)
 
 
@@ -152,8 +155,10 @@ def read_story(
     *,
     replicas: bool = False,
     ranks: int | None = None,
+    engine: str = "sglang",
 ) -> Story:
     """Return what the logs tell of each rank's start-up."""
+    read_marker = marker_reader(engine)
     said: list[MarkedLine] = []
     last_line: dict[int, LogLine] = {}
     ends: list[float] = []
@@ -177,13 +182,14 @@ def read_story(
         ends += [moment for moment in moments if moment is not None]
         clocks += [moment - (log.ahead or 0.0) for moment in moments if moment is not None]
     draft = bool(arguments.get("speculative-algorithm"))
-    story = _tell(said, version, last_line, stopped, max(ends, default=None), draft)
+    order = order_of(engine, version)
+    story = _tell(said, order, last_line, stopped, max(ends, default=None), draft)
     return dataclasses.replace(story, last_utc=max(clocks, default=None))
 
 
 def _tell(
     said: Sequence[MarkedLine],
-    version: str,
+    order: Sequence[Step],
     last_line: Mapping[int, LogLine],
     stopped: bool,
     last_at: float | None,
@@ -192,13 +198,13 @@ def _tell(
     errors = [one for one in said if one.event.marker.error]
     told = [one for one in said if not one.event.marker.error]
     codes = Counter(one.event.code for one in told)
-    reached, after = _reached(told, version, draft or _has_draft(told))
+    reached, after = _reached(told, order, draft or _has_draft(told))
     return Story(
         spans=_spans(told),
         reached=reached,
         after=after,
         last_line=last_line,
-        phase=_whole(told, reached, version),
+        phase=_whole(told, reached, order),
         errors=tuple(errors[:MOST_ERRORS]),
         ready=codes["ready"] > 0,
         batches=tuple(one for one in told if one.event.code == "serving"),
@@ -210,6 +216,7 @@ def _tell(
             for one in told
             if one.event.code == "registering"
         },
+        last=next((one for one in reversed(told) if one.event.code != "serving"), None),
         nccl=next(
             (o.event.facts.get("nccl", "") for o in told if o.event.code == "nccl_version"), ""
         ),
@@ -238,7 +245,7 @@ def _has_draft(told: Iterable[MarkedLine]) -> bool:
 
 
 def _reached(
-    told: Iterable[MarkedLine], version: str, draft: bool
+    told: Iterable[MarkedLine], order: Sequence[Step], draft: bool
 ) -> tuple[dict[int, str], dict[int, str]]:
     """Return each rank's phase after its last line, and that line, of the lines that every rank writes."""
     reached: dict[int, str] = {}
@@ -250,7 +257,7 @@ def _reached(
         phase = one.event.phase
         if one.event.marker.edge == "end":
             ended[one.rank, phase] += 1
-            phase = _next(phase, ended[one.rank, phase], version, draft)
+            phase = _next(phase, ended[one.rank, phase], order, draft)
         reached[one.rank] = phase
         after[one.rank] = _words(one.line.text)
     return reached, after
@@ -260,9 +267,8 @@ def _words(text: str) -> str:
     return re.split(r"[.,=]", text, maxsplit=1)[0][:60].strip()
 
 
-def _next(phase: str, times: int, version: str, draft: bool) -> str:
+def _next(phase: str, times: int, order: Sequence[Step], draft: bool) -> str:
     """Return the step that follows when a phase has ended for the `times`-th time."""
-    order = likely_order(version)
     # Prefill graphs are off in many launches: only their own lines put a rank there.
     steps = [
         step
@@ -277,11 +283,11 @@ def _next(phase: str, times: int, version: str, draft: bool) -> str:
     return steps[at].phase if at < len(steps) else phase
 
 
-def _whole(told: Sequence[MarkedLine], reached: Mapping[int, str], version: str) -> Phase:
+def _whole(told: Sequence[MarkedLine], reached: Mapping[int, str], steps: Sequence[Step]) -> Phase:
     """Return the phase of the rank furthest behind; where none is, rank 0's own lines may refine it."""
     if any(one.event.phase == "ready" for one in told):
         return "ready"
-    order = [step.phase for step in likely_order(version)]
+    order = [step.phase for step in steps]
     behind = min(reached.values(), key=lambda p: order.index(p) if p in order else 0, default="")
     if len(set(reached.values())) <= 1:
         alone = [
@@ -291,7 +297,7 @@ def _whole(told: Sequence[MarkedLine], reached: Mapping[int, str], version: str)
         if alone and (not last or told.index(alone[-1]) > told.index(last[-1])):
             one = alone[-1]
             return _phase(
-                _next(one.event.phase, 9, version, True)
+                _next(one.event.phase, 9, steps, True)
                 if one.event.marker.edge == "end"
                 else one.event.phase
             )

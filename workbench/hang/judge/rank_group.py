@@ -138,6 +138,15 @@ class Helper:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Core:
+    """An engine core that has workers: where it is in the last snapshot, leaf first."""
+
+    pid: int
+    host: str
+    frames: tuple[Frame, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class RankGroup:
     """One group of ranks that wait for each other, and all that bears on it.
 
@@ -153,6 +162,10 @@ class RankGroup:
         Whether the server is gone, and what is known of its ranks was written before.
     helpers
         Processes of the server that are no ranks and do not run: without them no request gets through.
+    version, engine, release
+        The release of SGLang, "" where it is another engine or not known; the engine, and its release.
+    cores
+        vLLM's engine cores that have workers: they give the workers their work.
     behind, behind_by_flight
         Numbers of ranks that launched fewer collectives, by NCCL's counts and by torch's flight recorder.
     held_up
@@ -174,6 +187,8 @@ class RankGroup:
     interval: float = 0.0
     story: phases.Story = dataclasses.field(default_factory=phases.Story)
     version: str = ""
+    engine: str = ""
+    release: str = ""
     arguments: Mapping[str, str] = dataclasses.field(default_factory=dict)
     given: frozenset[str] = frozenset()
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -185,6 +200,7 @@ class RankGroup:
     behind_by_flight: tuple[int, ...] = ()
     held_up: tuple[str, ...] = ()
     helpers: tuple[Helper, ...] = ()
+    cores: tuple[Core, ...] = ()
     mute: bool = False
     since: float | None = None
     until: float | None = None

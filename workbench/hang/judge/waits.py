@@ -134,14 +134,20 @@ _MARKS = (
         "QUEUE", "get put wait result join wait_for _wait_for_tstate_lock",
         files=("queue.py", "queues.py", "threading.py", "concurrent/futures/"),
     ),
+    # A wait for a child that was forked or spawned.
+    _Mark("QUEUE", "wait poll join", files=("multiprocessing/popen_", "multiprocessing/process.py")),
+    # vLLM's queue in shared memory: its readers wait for the writer, the writer for all readers.
+    _Mark("HOST_COLL", "acquire_read acquire_write dequeue enqueue", files=("shm_broadcast.py",)),
 )  # fmt: skip
 # The event loop of a scheduler, and what it receives through: below both, a broadcast is no hang.
 _EVENT_LOOP = re.compile(
-    r"(?:^|\.)event_loop_\w+$|(?:^|\.)event_loop$|(?:^|\.)(?:run_)?event_loop$"
+    r"(?:^|\.)(?:worker_busy_loop|run_busy_loop)$|(?:^|\.)event_loop_\w+$|(?:^|\.)event_loop$|(?:^|\.)(?:run_)?event_loop$"
 )
 _RECEIVING = re.compile(
     r"(?:^|\.)(?:recv_requests|_broadcast_reqs_across_ranks|broadcast_pyobj|point_to_point_pyobj|maybe_sleep"
-    r"|_pull_raw_reqs|on_idle|self_check_during_idle|publish_load_snapshot|recv_reqs)$"
+    r"|_pull_raw_reqs|on_idle|self_check_during_idle|publish_load_snapshot|recv_reqs"
+    # vLLM: a worker waits for the engine core's next work, the core for requests.
+    r"|dequeue|acquire_read|_process_input_queue)$"
 )
 # What the loop does with what it received: a wait below one of these is no wait for requests.
 _HANDLING = re.compile(
@@ -150,7 +156,12 @@ _HANDLING = re.compile(
 )
 _BATCH = re.compile(
     r"(?:^|\.)(?:run_batch|forward_batch_generation|process_batch_result\w*|resolve_(?:last_)?batch_result\w*"
-    r"|launch_batch_sample_if_needed|forward|forward_extend|forward_decode|verify|draft\w*)$"
+    r"|launch_batch_sample_if_needed|forward|forward_extend|forward_decode|verify|draft\w*"
+    r"|execute_model|sample_tokens|execute_dummy_batch)$"
+)
+# What vLLM's workers do of the start-up inside the loop that later serves: no loop of a server yet.
+_START_UP = re.compile(
+    r"(?:^|\.)(?:determine_available_memory|initialize_from_config|compile_or_warm_up_model|initialize_cache)$"
 )
 # Waits for other ranks: whoever is not in one of them is behind.
 FOR_OTHERS: frozenset[WaitClass] = frozenset({"HOST_COLL", "STORE", "NCCL_INIT", "IDLE"})
@@ -224,8 +235,13 @@ def telling_frame(frames: Sequence[Frame]) -> Frame | None:
 
 
 def in_event_loop(frames: Iterable[Frame]) -> bool:
-    """Whether a stack runs below a scheduler's event loop."""
-    return any(_EVENT_LOOP.search(frame.function) for frame in frames)
+    """Whether a stack runs below a scheduler's event loop, and in no step of the start-up."""
+    inside = False
+    for frame in frames:
+        if _START_UP.search(frame.function):
+            return False
+        inside = inside or bool(_EVENT_LOOP.search(frame.function))
+    return inside
 
 
 def in_batch(frames: Sequence[Frame]) -> bool:
@@ -243,10 +259,12 @@ def in_receive(frames: Sequence[Frame]) -> bool:
 
     Not below what the loop does with the requests: a collective there is the work's own.
     """
-    receives = False
+    receives = asks = False
     for frame in frames:
         if _EVENT_LOOP.search(frame.function):
-            return receives
+            # What an engine core reads from a queue of its workers is their answer, and no request.
+            return asks if frame.function.endswith("run_busy_loop") else receives
+        asks = asks or frame.function.endswith("_process_input_queue")
         if _HANDLING.search(frame.function):
             return False
         receives = receives or bool(_RECEIVING.search(frame.function))

@@ -35,8 +35,8 @@ _NUMBERED = re.compile(r"([A-Z]+)(\d+)")
 
 
 def sentence(text: str) -> str:
-    """Return a text with a capital at its start."""
-    return text[:1].upper() + text[1:]
+    """Return a text with a capital at its start; a name such as vLLM stays as it is."""
+    return text if text[1:2].isupper() else text[:1].upper() + text[1:]
 
 
 def how_often(times: Sequence[float]) -> str:

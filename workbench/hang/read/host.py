@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import re
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -13,6 +15,7 @@ import msgspec
 from workbench.errors import WorkbenchError, clean, shorten
 from workbench.evidence.casefile import MANIFEST
 from workbench.evidence.folder import Folder, Manifest, changed_members
+from workbench.facts.engines import engine_of_command
 from workbench.hang.read.flight import (
     is_flight_json,
     is_flight_pickle,
@@ -22,8 +25,9 @@ from workbench.hang.read.flight import (
 )
 from workbench.hang.read.gpu import Reading, is_nvidia_smi, read_gpus_json, read_nvidia_smi
 from workbench.hang.read.log import ReadLog, is_log, read_log
+from workbench.hang.read.pasted import LOOKED_FOR, MOST_BYTES, is_pasted, read_pasted
 from workbench.hang.read.processes import Listed, is_process_list, read_processes
-from workbench.hang.read.pyspy import Frames, TextDump, is_json_dump, read_json, read_text
+from workbench.hang.read.pyspy import Frames, TextDump, is_json_dump, read_json
 from workbench.hang.read.ranked import is_ranked, read_ranked
 from workbench.hang.read.ras import is_ras_json, read_ras
 from workbench.hang.records import Dump
@@ -38,11 +42,12 @@ _PID_IN_NAME = re.compile(
 )
 _RANK_IN_NAME = re.compile(r"(?:^|[^a-z])(?:rank|tp)[-_.]?(\d{1,6})(?=\D|$)", re.IGNORECASE)
 _NUMBER = re.compile(r"(\d+)")
-_PROCESS_LINE = re.compile(rb"(?m)^Process \d{1,10}: ")
 # What may lie next to the evidence and is none of it.
 _NOT_READ = re.compile(
-    r"(?:^|/)(?:requests|chunks|prompts)\.jsonl(?:\.gz)?$|\.(?:safetensors|bin|pt|pth|gguf|so|py|pyc|png|jpe?g|md)$"
+    r"(?:^|/)(?:requests|chunks|prompts)\.jsonl(?:\.gz)?$|\.(?:safetensors|bin|pt|pth|gguf|so|py|pyc|png|jpe?g)$"
 )
+# A note next to evidence may show examples; alone it may be the issue that was asked about.
+_NOTE = re.compile(r"\.(?:md|markdown)$")
 
 
 @dataclasses.dataclass(slots=True)
@@ -69,6 +74,7 @@ class Host:
     logs: list[ReadLog] = dataclasses.field(default_factory=list)
     version: str = ""
     command: dict[str, str] = dataclasses.field(default_factory=dict)
+    command_engine: str = ""
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
     flight: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     ras: list[dict[str, Any]] = dataclasses.field(default_factory=list)
@@ -96,6 +102,8 @@ class _Reader:
         for name in names:
             if self.folder.sizes[name] == 0 or _NOT_READ.search(name):
                 continue
+            if len(self.folder.sizes) > 1 and _NOTE.search(name):
+                continue
             try:
                 known = self._one(name, self.folder.head(name, _HEAD))
             except WorkbenchError as error:
@@ -107,7 +115,9 @@ class _Reader:
         if self.unknown:
             shown = ", ".join(shorten(name, 60) for name in self.unknown[:3])
             more = f" and {len(self.unknown) - 3} more" if len(self.unknown) > 3 else ""
-            self.host.notes.append(f"not recognised, and left out: {shown}{more}")
+            self.host.notes.append(
+                f"not recognised, and left out: {shown}{more}; looked for: {LOOKED_FOR}"
+            )
 
     def _one(self, name: str, head: bytes) -> bool:
         """Read one file; whether it was recognised."""
@@ -136,12 +146,8 @@ class _Reader:
                 "NCCL RAS answered as text, which is not read: newer NCCL writes JSON"
             )
             return True
-        if (
-            _PROCESS_LINE.search(head)
-            and b"Pyspy dump" not in head
-            and not is_log(head.split(b"Process ")[0])
-        ):
-            return self._text_dumps(name)
+        if is_pasted(head) and self.folder.sizes[name] <= MOST_BYTES and self._pasted(name):
+            return True
         if b"\0" not in head and (is_log(head) or name.endswith((".log", ".out", ".err"))):
             self._log(name)
             return True
@@ -172,17 +178,31 @@ class _Reader:
         if rank:
             moment.ranks[dump.pid] = int(rank[1])
 
-    def _text_dumps(self, name: str) -> bool:
-        text = self.folder.read(name).decode("utf-8", "replace")
-        found = read_text(text.splitlines())
-        rank = _RANK_IN_NAME.search(name.rpartition("/")[2])
-        for one in found:
-            moment = self._moment(name, one.dump.pid, one.dump.native)
-            moment.dumps.append(one.dump)
-            moment.titles[one.dump.pid] = one.title
-            if rank and len(found) == 1:
-                moment.ranks[one.dump.pid] = int(rank[1])
-        return bool(found)
+    def _pasted(self, name: str) -> bool:
+        """Read a text with stacks, an issue for example; its logs are those inside its fences."""
+        pasted = read_pasted(self.folder.read(name).decode("utf-8", "replace"))
+        self.host.notes += pasted.notes
+        dumps = [one for each in pasted.passes for one in each.dumps]
+        named = _RANK_IN_NAME.search(name.rpartition("/")[2])
+        alone = int(named[1]) if named and len(dumps) == 1 else None
+        for number, each in enumerate(pasted.passes):
+            for index, one in enumerate(each.dumps):
+                rank = one.rank if one.rank is not None else alone
+                dump, pid = one.found.dump, one.found.dump.pid
+                if pid <= 0:  # made up: that of its rank, or one of no process at all
+                    pid = -1 - rank if rank is not None else -(10**6) * (number + 1) - index
+                timed = len(pasted.passes) > 1 and each.at is not None
+                place = f"{name}#{number}/" if timed else name
+                moment = self._moment(place, pid, dump.native)
+                moment.at = each.at if timed else moment.at
+                moment.dumps.append(dataclasses.replace(dump, pid=pid))
+                moment.titles[pid] = one.found.title
+                if rank is not None:
+                    moment.ranks[pid] = rank
+        if pasted.log:
+            stream = io.BytesIO(pasted.log.encode())
+            self.host.logs.append(read_log(stream, name.removeprefix(self.prefix), self.host.name))
+        return bool(dumps or pasted.log)
 
     def _ranked(self, name: str) -> bool:
         lines = self.folder.read(name).decode("utf-8", "replace").splitlines()
@@ -196,8 +216,12 @@ class _Reader:
         return bool(found)
 
     def _log(self, name: str) -> None:
+        created = self.host.manifest.created if self.host.manifest else None
+        year = time.gmtime(created).tm_year if created else 0
         with self.folder.open(name) as stream:
-            self.host.logs.append(read_log(stream, name.removeprefix(self.prefix), self.host.name))
+            self.host.logs.append(
+                read_log(stream, name.removeprefix(self.prefix), self.host.name, year=year)
+            )
 
     def _flight(self, name: str, value: Any = None) -> bool:
         self.flight_bytes += self.folder.sizes[name]
@@ -242,10 +266,12 @@ class _Reader:
     def _launch(self, value: Mapping[str, Any]) -> None:
         """Read what a launcher wrote down: the command, the environment, the versions."""
         versions, environment = value.get("versions"), value.get("environment")
-        version = versions.get("sglang") if isinstance(versions, dict) else None
+        words = [word[:2000] for word in value["command"][:400] if isinstance(word, str)]
+        self.host.command_engine = engine = engine_of_command(" ".join(words))
+        version = versions.get(engine or "sglang") if isinstance(versions, dict) else None
         if isinstance(version, str):
             self.host.version = clean(version[:60])
-        words = [word[:2000] for word in value["command"][:400] if isinstance(word, str)]
+            self.host.command_engine = engine or "sglang"
         self.host.command = command_arguments(words, self.host.version)
         if isinstance(environment, dict):
             texts = {n: t for n, t in list(environment.items())[:2000] if isinstance(t, str)}
@@ -280,6 +306,7 @@ def read_host(
 
 def command_arguments(command: list[str], version: str) -> dict[str, str]:
     """Return a command line's arguments as texts, by their names in the newest release."""
+    command = [_long(word) for word in command]
     if not any(command):
         return {}
     known = ((one.key, one.value) for one in read_launch(command, version=version).arguments)
@@ -288,6 +315,19 @@ def command_arguments(command: list[str], version: str) -> dict[str, str]:
         for name, value in known
         if value is not None
     }
+
+
+# Sizes that vLLM also takes with one dash.
+_SHORT = {
+    "-tp": "--tensor-parallel-size",
+    "-pp": "--pipeline-parallel-size",
+    "-dp": "--data-parallel-size",
+}
+
+
+def _long(word: str) -> str:
+    name, equals, value = word.partition("=")
+    return f"{_SHORT[name]}{equals}{value}" if name in _SHORT else word
 
 
 def log_moments(log: ReadLog, offset: float) -> tuple[list[list[TextDump]], list[TextDump]]:

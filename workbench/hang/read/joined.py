@@ -12,13 +12,21 @@ from workbench.evidence.pseudonyms import TOKEN
 from workbench.facts.flags import canonical
 from workbench.facts.startup import rank_of_prefix, world_rank
 from workbench.facts.startup_markers import read_marker
+from workbench.hang.read.engine import (
+    engine_of,
+    launched_ranks,
+    process_of_dump,
+    version_of,
+    with_engine_roles,
+)
+from workbench.hang.read.families import with_families
 from workbench.hang.read.host import Host, Moment, command_arguments, log_moments
 from workbench.hang.read.launch_sizes import launch_sizes
 from workbench.hang.read.log import ReadLog
 from workbench.hang.read.processes import as_process, rank_of_parts, with_world
 from workbench.hang.read.pyspy import TextDump
 from workbench.hang.read.ras import MOST_RANKS
-from workbench.hang.records import Dump, Gpu, Process, Rank, Scene, Snapshot
+from workbench.hang.records import Gpu, Process, Rank, Scene, Snapshot
 
 _MOST_NOTES = 60
 # Seconds that a log's clock may be off from that of the processes' starts.
@@ -43,8 +51,9 @@ class Joined:
         for host in hosts:
             self._own_logs(host)
         self._one_launch()
+        self.engine = engine_of(hosts)
         self.arguments = self._arguments()
-        self.version = next((host.version for host in hosts if host.version), "")
+        self.version = version_of(hosts, self.engine)
         self.sizes = (self._size("tp-size"), self._size("pp-size"))
         attention = self._given("enable-dp-attention") == "True" or self._size("attn-dp-size") > 1
         self.replicas = 1 if attention else self._size("dp-size")
@@ -53,6 +62,7 @@ class Joined:
     def scene(self) -> Scene:
         """Return the scene; raises where two servers are in it."""
         snapshots = [one for host in self.hosts for one in self._snapshots(host)]
+        snapshots = [with_families(with_engine_roles(one, self.engine)) for one in snapshots]
         snapshots = _apart(self._merged(snapshots))
         self._sized_by(snapshots)
         snapshots = [self._numbered(one) for one in snapshots]
@@ -77,10 +87,11 @@ class Joined:
             source=self.source,
             snapshots=tuple(sorted(snapshots, key=lambda one: one.at)),
             logs=tuple(dataclasses.replace(log.log, ahead=ahead.get(id(log))) for log in logs),
+            engine=self.engine,
             version=self.version,
             arguments=self.arguments,
             environment=self._environment(),
-            expected_ranks=self._expected(),
+            expected_ranks=self._expected() or launched_ranks(snapshots, self.engine),
             sizes=self.told,
             port_open=(True in ports) if ports else None,
             exits=self._exits(snapshots),
@@ -225,7 +236,7 @@ class Joined:
             at = times[-1] if times else moment.written
         for dump in moment.dumps:
             if dump.pid not in processes:
-                process = _from_dump(dump, host.name, moment)
+                process = process_of_dump(dump, host.name, moment)
                 if process is not None:
                     processes[dump.pid] = process
         dumps = [
@@ -448,26 +459,6 @@ def _on_host(one: Snapshot, host: str) -> Snapshot:
         processes=tuple(dataclasses.replace(process, host=host) for process in one.processes),
         gpus=tuple(dataclasses.replace(gpu, host=host) for gpu in one.gpus),
     )
-
-
-def _from_dump(dump: Dump, host: str, moment: Moment) -> Process | None:
-    """Return the process of a dump that no list of processes names; None where nothing tells who it is."""
-    title = moment.titles.get(dump.pid, "")
-    process = as_process(dump.pid, host, title)
-    if process.role != "other":
-        return process
-    number = moment.ranks.get(dump.pid)
-    if number is not None:  # whoever named the file knew the rank
-        return dataclasses.replace(process, role="scheduler", rank=Rank(number, tp=number))
-    main = dump.main
-    functions = {f.function.rpartition(".")[2] for f in main.frames} if main else set()
-    if "run_scheduler_process" in functions:
-        return dataclasses.replace(process, role="scheduler")
-    if "run_detokenizer_process" in functions:
-        return dataclasses.replace(process, role="detokenizer")
-    if "launch_server" in functions or "_wait_for_scheduler_ready" in functions:
-        return dataclasses.replace(process, role="parent")
-    return process if title else None
 
 
 def _one_launch(one: Mapping[str, str], other: Mapping[str, str]) -> bool:

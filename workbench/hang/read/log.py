@@ -13,9 +13,11 @@ from typing import IO
 
 from workbench.errors import clean
 from workbench.evidence.redact import without_prompts
-from workbench.facts.startup_markers import Event, read_marker
+from workbench.facts.engine_phases import marker_reader
+from workbench.facts.startup_markers import Event
 from workbench.hang.read.prefixes import without_prefix
 from workbench.hang.read.pyspy import TextDump, read_faulthandler, read_text, read_watchdog
+from workbench.hang.read.vllm_lines import has_vllm_lines, read_vllm_line, sizes_of, version_of
 from workbench.hang.records import Log, LogLine
 from workbench.launch.logs import ARGUMENTS, fields_of
 
@@ -77,6 +79,8 @@ class ReadLog:
         Ranges of releases that write the lines which were recognised.
     launches
         How many begin in the file: the last is judged.
+    engine, version
+        Which engine's lines it has, and what they name as its version; "" where nothing in it says so.
     """
 
     log: Log
@@ -86,17 +90,21 @@ class ReadLog:
     texts: frozenset[str] = frozenset()
     launches: int = 0
     notes: tuple[str, ...] = ()
+    engine: str = ""
+    version: str = ""
 
 
 def is_log(head: bytes) -> bool:
-    """Tell whether a file's first bytes are those of a log with SGLang's or torch's clock."""
+    """Tell whether a file's first bytes are those of a log with SGLang's, vLLM's or torch's clock."""
     text = head.decode("utf-8", "replace")
+    if has_vllm_lines(_ANSI.sub("", text)):
+        return True
     return bool(_STAMP.search(text) or re.search(r"(?m)^\[rank\d{1,6}\]:", text)) or any(
         error.decode() in text for error in _ERRORS
     )
 
 
-def read_log(stream: IO[bytes], name: str, host: str = "") -> ReadLog:
+def read_log(stream: IO[bytes], name: str, host: str = "", *, year: int = 0) -> ReadLog:
     """Read one log file in one pass, of whatever size.
 
     Parameters
@@ -105,12 +113,14 @@ def read_log(stream: IO[bytes], name: str, host: str = "") -> ReadLog:
         Open for reading bytes; not closed.
     name
         For `Log.name`.
+    year
+        When it was collected, for lines without a year; 0: not known.
     """
     text = _select(stream)
     lines: list[LogLine] = []
     raw: list[str] = []
     clocks: list[float | None] = []
-    year, at = 0, None
+    at = None
     for number, line in text.lines:
         raw.append(line)
         for piece in _pieces(line, number, year):
@@ -120,22 +130,53 @@ def read_log(stream: IO[bytes], name: str, host: str = "") -> ReadLog:
                 year = _year(piece.at)
         clocks.append(at)
     dumps = _dumps(raw, clocks)
-    events = [read_marker(line.text) for line in lines]
+    engine = _engine(text, raw, lines)
+    read = marker_reader(engine)
+    events = [read(line.text) for line in lines]
+    messages = [line.text for line in lines] if engine == "vllm" else []
     notes = list(text.notes)
     if text.launches > 1:
         notes.append(f"{clean(name)} holds {text.launches} launches: the last one is judged")
     last = next((line.at for line in reversed(lines) if line.at is not None), None)
     return ReadLog(
         Log(name, _bounded(lines, events), host, text.total, last),
-        fields_of(text.arguments)[0] if text.arguments else {},
+        fields_of(text.arguments)[0] if text.arguments else sizes_of(messages),
         tuple(dumps),
         _exits(lines, events),
         frozenset(
-            e.marker.versions for e in events if e and e.marker.needle and not e.marker.error
+            e.marker.versions
+            for e in events
+            if engine != "vllm" and e and e.marker.needle and not e.marker.error
         ),
         text.launches,
         tuple(notes),
+        engine,
+        version_of(messages),
     )
+
+
+# Lines of weight loaders and progress bars that other engines write in the same words.
+_SHARED_CODES = frozenset({"loading", "capturing"})
+
+
+def _engine(text: _Text, raw: Sequence[str], lines: Sequence[LogLine]) -> str:
+    """Return the engine that wrote the lines: SGLang's own outrank vLLM's, whose logger SGLang may call."""
+    if text.launches or any(
+        line.rank and not line.rank.startswith("rank") for line in lines[:2000]
+    ):
+        ours = [line for line in raw if line.lstrip().startswith("(") and read_vllm_line(line)]
+        return "vllm" if ours and not text.launches else "sglang"
+    read = marker_reader("sglang")
+    for line in lines:
+        event = read(line.text)
+        if (
+            event
+            and event.marker.needle
+            and not event.marker.error
+            and event.code not in _SHARED_CODES
+        ):
+            return "sglang"
+    return "vllm" if any(read_vllm_line(line) for line in raw[:20_000]) else ""
 
 
 @dataclasses.dataclass(slots=True)
@@ -317,8 +358,23 @@ def _may_begin(line: str, at: int) -> bool:
     return at == 0 or bool(_BAR.search(before[-200:])) or _PREFIXED.match(before) is not None
 
 
+# A year for clocks that have none: a leap year, so long ago that no snapshot is near.
+_NO_YEAR = 1972
+
+
 def _unstamped(text: str, number: int, year: int) -> LogLine:
     text = text.rstrip()
+    own = read_vllm_line(text)
+    if own is not None and own.clock:
+        at = _clock(f"{year or _NO_YEAR}-{own.day}", own.clock, None)
+        return LogLine(number, clean(own.message[:LONGEST_LINE]), at, own.rank, own.level)
+    if own is not None:
+        bare = _unnamed(own.message, number, year)
+        return dataclasses.replace(bare, rank=own.rank or bare.rank)
+    return _unnamed(text, number, year)
+
+
+def _unnamed(text: str, number: int, year: int) -> LogLine:
     shown = clean(text[:LONGEST_LINE])
     match = _TORCH.match(text)
     if match:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from itertools import islice
 
+from workbench.facts.engines import VLLM_PREFIX
+
 # A prefix is taken off where this share of the lines has it: one that could be a message's own begin needs
 # nearly all lines.
 _CLOCK = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:?\d\d)"
@@ -14,8 +16,10 @@ _FORMS: tuple[tuple[float, re.Pattern[str]], ...] = (
     (0.5, re.compile(rf"{_CLOCK} (?:std(?:out|err) [FP] ?)?(?![\w./@-]+ [\w./@-]+\[\d+\]:)")),
     # kubectl logs --prefix
     (0.5, re.compile(r"\[pod/[\w.-]{1,253}/[\w.-]{1,253}\] ")),
-    # Ray: (SGLangEngine pid=4021, ip=10.0.0.4), with or without colour
+    # Ray: (SGLangEngine pid=4021, ip=10.0.0.4), with or without colour. The names of vLLM's own processes
+    # say which rank writes: they stay.
     (0.3, re.compile(
+        rf"(?!(?:\x1b\[[\d;]{{1,8}}m)?{VLLM_PREFIX})"
         r"(?:\x1b\[\d+m)?\([\w.:<>-]{1,99}(?: rank=\d+)? pid=\d{1,10}(?:, ip=[\w.:-]{1,45})?\)(?:\x1b\[0m)? ?"
     )),
     # journald: Nov 29 13:35:00 host sglang[4711]:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from workbench.errors import clean
-from workbench.facts.startup import read_title, world_rank
+from workbench.facts.engines import is_mpi_worker, read_title
+from workbench.facts.startup import world_rank
 from workbench.hang.collect.collector.halted import DEBUGGERS, SAMPLERS
 from workbench.hang.collect.collector.refusals import Place, translate
 from workbench.hang.records import Dump, Halt, Process, Rank, Role
@@ -64,6 +65,10 @@ def read_processes(value: dict[str, Any], host: str) -> Listed:
 def as_process(pid: int, host: str, title: str, *, started: float | None = None) -> Process:
     """Return a process of which only the title is known."""
     known = read_title(title)
+    if known.role == "scheduler_unnamed" or is_mpi_worker(
+        title
+    ):  # a rank whose title has no number
+        return Process(pid, host, "scheduler", clean(title.strip()[:2000]), started=started)
     rank = rank_of_parts(known.parts) if known.role == "scheduler" else None
     return Process(pid, host, _role(known.role), clean(title.strip()[:2000]), rank, started=started)
 

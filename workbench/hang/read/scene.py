@@ -11,6 +11,7 @@ from workbench.evidence.casefile import MANIFEST
 from workbench.evidence.folder import Folder, open_folder, open_inner, read_manifest
 from workbench.hang.read.host import Host, host_names, read_host
 from workbench.hang.read.joined import Joined
+from workbench.hang.read.pasted import LOOKED_FOR
 from workbench.hang.read.redacted_scene import redacted
 from workbench.hang.records import Scene
 
@@ -58,7 +59,7 @@ def read_scene(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) 
     if not hosts:
         raise WorkbenchError(
             f"{shorten(source)} holds no evidence of a hang",
-            why=notes[0] if notes else "no file in it is a dump, a log or a GPU reading",
+            why=notes[0] if notes else f"no file in it is one of: {LOOKED_FOR}",
             next_step=_NEXT,
         )
     return redacted(Joined(source, hosts, notes).scene())

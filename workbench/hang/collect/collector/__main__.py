@@ -20,7 +20,7 @@ def main(words: list[str] | None = None) -> int:
     """Collect a case; 0: it is written, 2: it could not be."""
     parser = argparse.ArgumentParser(
         prog="workbench-collect",
-        description="Collect what can be seen of an SGLang server on this host into one zip. "
+        description="Collect what can be seen of a server of SGLang or vLLM on this host into one zip. "
         "Nothing is changed in the server: py-spy pauses each process for a fraction of a second.",
     )
     parser.add_argument("pid", nargs="?", type=int, help="any process of the server")

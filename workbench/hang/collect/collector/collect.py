@@ -19,6 +19,7 @@ from workbench.hang.collect.collector import (
     halted,
     known,
     logs,
+    ports,
     proc,
     pyspy,
     ras,
@@ -26,9 +27,6 @@ from workbench.hang.collect.collector import (
     stopping,
     versions,
 )
-
-_DEFAULT_PORT = 30000
-_LISTEN = "0A"
 
 
 @dataclasses.dataclass
@@ -133,6 +131,7 @@ class _Collector:
         self.held: list[int] = []  # descriptors of the logs
         self.no_log = ""
         self.version = ""
+        self.engine = servers.engine(server)
         # For the case, its notes and the pseudonyms. Threads of Python would run one by one anyway, and
         # in turns all would end late: so the first dump begins when the first process was read.
         self.lock = threading.Lock()
@@ -230,12 +229,13 @@ class _Collector:
         processes: dict[int, proc.Stat],
     ) -> None:
         """Add what was taken in a snapshot to the case."""
+        self.engine = self.engine or servers.engine(servers.Server(()), self.titles.values())
         self.keep_stacks()
         folder = self.case.add_snapshot(number, at, [records[pid] for pid in sorted(records)])
         self.add_readings(folder, readings)
         if not self.files:
             self.find_logs(self.pids, processes)
-        self.version = self.version or versions.by_interpreter(self.roots[0])
+        self.version = self.version or versions.by_interpreter(self.roots[0], self.engine)
         self.result.snapshots += 1
         self.result.processes = len(records)
 
@@ -365,7 +365,9 @@ class _Collector:
             if stacks:
                 self.case.add(name, stacks)
                 self.result.stacks += "native" not in name
-                self.version = self.version or versions.by_frames(taken.pid, taken.data or b"")
+                self.version = self.version or versions.by_frames(
+                    taken.pid, taken.data or b"", self.engine
+                )
             elif taken.data is None and "native" not in name and alive:
                 self.result.refused += 1
         self.taken.clear()
@@ -421,8 +423,9 @@ class _Collector:
         if not self.files:
             self.note(self.redact.line(self.no_log))
         self.case.manifest.update(
+            engine=self.engine or "sglang",
             version=self.version,
-            port_open=port_open(self.roots[0], self.argv),
+            port_open=ports.is_open(self.roots[0], self.argv, self.engine),
             py_spy=self.result.py_spy,
             notes=[self.redact.text(note) for note in self.result.notes],
         )
@@ -450,36 +453,6 @@ class _Collector:
         if any(proc.namespace(pid, "net") not in ("", mine) for pid in pids):
             return None, "NCCL RAS was not asked: the server has a network of its own (a container)"
         return ras.ask(proc.environment(self.roots[0]))
-
-
-def port_open(root: int, argv: list[str]) -> bool | None:
-    """Whether the server's HTTP port is listened on; nothing is sent to it.
-
-    Its own table of sockets is read, which works across containers; where it cannot be read, None.
-    """
-    port = _number(servers.option(argv, "--port")) or _DEFAULT_PORT
-    tables = [proc.read(root, f"net/{name}") for name in ("tcp", "tcp6")]
-    if not tables[0]:
-        return _connects(port)
-    for line in "\n".join(tables).splitlines():
-        fields = line.split()
-        if (
-            len(fields) > 3
-            and fields[3] == _LISTEN
-            and int(fields[1].rpartition(":")[2], 16) == port
-        ):
-            return True
-    return False
-
-
-def _connects(port: int) -> bool | None:
-    try:
-        with socket.create_connection(("127.0.0.1", port), timeout=1.0):
-            return True
-    except ConnectionRefusedError:
-        return False
-    except OSError:
-        return None
 
 
 def _boot_id() -> str:

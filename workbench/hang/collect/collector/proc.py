@@ -16,7 +16,7 @@ COMPILERS = (
     "ninja", "nvcc", "cicc", "ptxas", "cudafe++", "fatbinary", "nvlink", "gcc", "g++", "cc", "c++",
     "cc1", "cc1plus", "as", "ld", "clang", "clang++", "hipcc", "make", "cmake",
 )  # fmt: skip
-_TITLE = re.compile(r"^(sglang|sgl_diffusion)::[\w:]+\s*$")
+_TITLE = re.compile(r"^(sglang|sgl_diffusion|VLLM)::[\w:]+\s*$")
 _LOCK = re.compile(r"(\.lock|\.lck|/lock)$")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 
@@ -102,7 +102,7 @@ def arguments(pid: int) -> list[str]:
 
 
 def is_title(argv: list[str]) -> bool:
-    """Whether a command line is one of SGLang's process titles."""
+    """Whether a command line is one of SGLang's or vLLM's process titles."""
     return bool(argv) and bool(_TITLE.match(argv[0]))
 
 

@@ -1,23 +1,30 @@
-"""Which processes belong to an SGLang server, and what each of them does."""
+"""Which processes belong to a server of SGLang or vLLM, and what each of them does."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from workbench.hang.collect.collector import proc
 from workbench.secret_shapes import without_secrets
 
-_PYTHON = re.compile(r"^(python[\d.]*t?|pypy[\d.]*|sglang)$")
-# The words that begin an SGLang launch, after the interpreter and its own options.
-_MODULES = ("sglang.launch_server", "sglang.srt.entrypoints.http_server", "sglang.cli.main")
+_PYTHON = re.compile(r"^(python[\d.]*t?|pypy[\d.]*|sglang|vllm)$")
+# The words that begin a launch, after the interpreter and its own options.
+_MODULES = (
+    "sglang.launch_server", "sglang.srt.entrypoints.http_server", "sglang.cli.main",
+    "vllm.entrypoints.openai.api_server", "vllm.entrypoints.api_server", "vllm.entrypoints.cli.main",
+)  # fmt: skip
 _TITLES = (
     ("sglang::scheduler", "scheduler"),
     ("sgl_diffusion::scheduler", "scheduler"),
     ("sglang::detokenizer", "detokenizer"),
     ("sglang::data_parallel_controller", "controller"),
     ("sglang::tokenizer_worker", "tokenizer"),
+    ("VLLM::Worker", "scheduler"),
+    ("VLLM::EngineCore", "controller"),
+    ("VLLM::APIServer", "tokenizer"),
 )
 _BYSTANDERS = (
     "multiprocessing.resource_tracker",
@@ -75,7 +82,7 @@ def role(pid: int, argv: list[str], roots: tuple[int, ...]) -> str:
 
 
 def find_servers(processes: dict[int, proc.Stat]) -> list[Server]:
-    """Return every SGLang server that can be seen on this host."""
+    """Return every server of SGLang or vLLM that can be seen on this host."""
     argvs = {pid: proc.arguments(pid) for pid in processes}
     ours = {pid for pid, argv in argvs.items() if proc.is_title(argv) or is_launch(argv)}
     roots: set[int] = set()
@@ -108,13 +115,14 @@ def choose(pid: int | None, processes: dict[int, proc.Stat]) -> Server:
             return servers[0]
         if not servers:
             raise CollectError(
-                "there is no SGLang server running here",
+                f"there is no {_ANY} server running here",
                 _blind_spot(processes)
-                or "there is no process named sglang::scheduler, sglang.launch_server or sglang serve",
+                or "there is no process named sglang::scheduler, sglang.launch_server, sglang serve, "
+                "VLLM::Worker or vllm serve",
                 "Give the pid of one of its processes, or open its log with workbench.open_evidence.",
             )
         raise CollectError(
-            f"{len(servers)} SGLang servers are running here",
+            f"{len(servers)} {_names(servers)} servers are running here",
             "; ".join(describe(server) for server in servers[:6]),
             f"Give the pid of the one that is meant, such as {servers[0].root}.",
         )
@@ -131,7 +139,7 @@ def choose(pid: int | None, processes: dict[int, proc.Stat]) -> Server:
         return holding[0]
     if holding:
         raise CollectError(
-            f"process {pid} started {len(holding)} SGLang servers",
+            f"process {pid} started {len(holding)} {_names(holding)} servers",
             "; ".join(describe(server) for server in holding[:6]),
             f"Give the pid of the one that is meant, such as {holding[0].root}.",
         )
@@ -140,21 +148,49 @@ def choose(pid: int | None, processes: dict[int, proc.Stat]) -> Server:
         raise CollectError(
             f"process {pid} has ended",
             "it is a zombie: its parent has not looked yet, and nothing can be read of it"
-            + (f"; SGLang servers here: {known}" if known else ""),
+            + (f"; {_names(servers)} servers here: {known}" if known else ""),
             "Open the log that it wrote with workbench.open_evidence, or workbench hang LOG.",
         )
     raise CollectError(
-        f"process {pid} belongs to no SGLang server",
-        f"SGLang servers here: {known}" if known else "there is no SGLang server running here",
+        f"process {pid} belongs to no {_ANY} server",
+        f"{_names(servers)} servers here: {known}"
+        if known
+        else f"there is no {_ANY} server running here",
         "Give the pid of one of a server's processes.",
     )
+
+
+_ANY = "SGLang or vLLM"
+_TELLING = (
+    "--port", "--model-path", "--model", "--tp-size", "--tp", "--tensor-parallel-size", "-tp"
+)  # fmt: skip
+
+
+def engine(server: Server, argvs: Iterable[list[str]] = ()) -> str:
+    """Return a server's engine by its launch and its processes' titles: ``sglang``, or ``vllm``."""
+    for argv in (*(proc.arguments(root) for root in server.roots), *argvs):
+        first = argv[0] if argv else ""
+        if first.startswith("VLLM::") or (is_launch(argv) and _starts_vllm(argv)):
+            return "vllm"
+        if first.startswith("sglang::") or is_launch(argv):
+            return "sglang"
+    return ""
+
+
+def _starts_vllm(argv: list[str]) -> bool:
+    return any(os.path.basename(word) == "vllm" or word.startswith("vllm.") for word in argv[:8])
+
+
+def _names(servers: list[Server]) -> str:
+    """Return the engines of servers: ``SGLang``, ``vLLM``, or both."""
+    found = {engine(server) for server in servers}
+    return "vLLM" if found == {"vllm"} else "SGLang and vLLM" if "vllm" in found else "SGLang"
 
 
 def describe(server: Server) -> str:
     """Return one server in a few words: its pid, its port, its model."""
     argv = proc.arguments(server.root)
-    words = [f"{flag} {value}" for flag in ("--port", "--model-path", "--tp-size", "--tp")
-             if (value := option(argv, flag))]  # fmt: skip
+    words = [f"{flag} {value}" for flag in _TELLING if (value := option(argv, flag))]
     return f"pid {server.root}" + (
         f" ({', '.join(words)})" if words else f" ({argv[0]})" * bool(argv)
     )
@@ -171,14 +207,14 @@ def option(argv: list[str], *flags: str) -> str | None:
 
 
 def is_launch(argv: list[str]) -> bool:
-    """Whether a command line starts an SGLang server (a shell or an editor that names one does not)."""
+    """Whether a command line starts a server of SGLang or vLLM: a shell that names one does not."""
     if not _is_python(argv):
         return False
     for number, word in enumerate(argv[:8]):
         if word == "-m":
             return argv[number + 1 : number + 2] != [] and argv[number + 1] in _MODULES
         name = os.path.basename(word)
-        if name == "sglang" and argv[number + 1 : number + 2] == ["serve"]:
+        if name in ("sglang", "vllm") and argv[number + 1 : number + 2] == ["serve"]:
             return True
         if name == "launch_server.py" and "sglang" in word:
             return True
