@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from tests.weights.test_scan import TARGET, layers
+from workbench.checkpoint.dequantize import logical_weights
 from workbench.checkpoint.open import open_checkpoint
 from workbench.errors import WorkbenchError
 from workbench.weights import scan as scanning
-from workbench.weights.cluster import _shares, scan_share
+from workbench.weights.cluster import _shares, scan_on, scan_share
 from workbench.weights.results import WeightScan
 from workbench.weights.scan import scan_weights
 
@@ -78,9 +79,12 @@ def test_a_changed_checkpoint_is_opened_anew(client: Any, tmp_path: Path) -> Non
 
 def test_a_path_that_workers_do_not_see_is_said(client: Any, tmp_path: Path) -> None:
     opened = open_checkpoint(layers(tmp_path / "gone"))
+    weights = logical_weights(opened)
     shutil.rmtree(tmp_path / "gone")
+    with pytest.raises(WorkbenchError, match="changed since the checkpoint was opened"):
+        scan_weights(opened, client=client)  # seen here, before the workers are asked
     with pytest.raises(WorkbenchError, match="a worker of the cluster: ") as caught:
-        scan_weights(opened, client=client)
+        list(scan_on(client, opened, weights, range(len(weights)), None, "cpu", 1 << 20))
     assert "All workers must see the path" in caught.value.next_step
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from benchmarks.weights_accuracy.schemes import (
 from tests.conftest import ROOT
 from workbench.checkpoint.dequantize import logical_weights
 from workbench.checkpoint.open import open_checkpoint
+from workbench.weights.likeness import Likeness
 from workbench.weights.matrices import judge_matrix
 from workbench.weights.measure import measure
 from workbench.weights.records import QUANTILES, Judgement, Measure
@@ -437,7 +438,7 @@ def a_measure(name: str, shape: tuple[int, ...] = (64, 64), **more: Any) -> Meas
 
 
 def related(
-    pairs: Iterable[tuple[Measure, Judgement]], target: Iterable[Measure] = ()
+    pairs: Iterable[tuple[Measure, Judgement]], target: Mapping[str, Likeness] | None = None
 ) -> dict[str, Judgement]:
     measures, judgements = zip(*pairs, strict=True)
     before = [j.verdict for j in judgements]
@@ -483,7 +484,9 @@ def test_copies_and_the_targets_own() -> None:
         (a_measure("a.norm", (512,), digest="1"), ONES), (a_measure("b.norm", (512,), digest="1"), ONES),
         (a_measure("p.weight", digest=""), INIT), (a_measure("q.weight", digest=""), INIT),
     ]  # fmt: skip
-    found = related(pairs, target=[a_measure("model.embed_tokens.weight", digest="e")])
+    found = related(
+        pairs, target={"embed_tokens.weight": Likeness("model.embed_tokens.weight", 0.0, True)}
+    )
     assert found["experts.0.w"].corroboration == ("equal, bit by bit, to experts.1.w",)
     assert found["experts.2.w"].corroboration == ()
     assert any(

@@ -98,7 +98,7 @@ def scan_weights(
     if changed := opened.changed():
         raise WorkbenchError(
             f"{shorten(changed[0])} changed since the checkpoint was opened",
-            why="it was replaced or written to, so the places of its tensors are not known",
+            why="it was replaced, written to or removed, so the places of its tensors are not known",
             next_step="Open the checkpoint again when its writer is done, and scan that.",
         )
     weights = logical_weights(opened)

@@ -247,7 +247,7 @@ COVERAGE = (
          says=("layer.1.attention.self.value",)),
     Case("a block is absent, GPT-2", "gpt2", drop("h.1."), NOT_GOOD, says=(r"h\.1|layer 1|of 2 layers",)),
     Case("the draft lost fc", "eagle3", drop("fc.weight"), NOT_GOOD, says=(r"fc\.weight",)),
-    # Of 4 bits, 65,536 values are the fewest that are called at init; these have 30,720.
+    # Of 4 bits, 65,536 values are the fewest that are called at init: keys and values have 32,768.
     Case("all linears in nf4, all random", "llama", nf4(values="random"), NOT_GOOD, says=("proj",),
          never=("All 2 matrices",)),
     Case("one nf4 matrix without its absmax", "llama",
