@@ -374,7 +374,11 @@ JUDGED: dict[str, tuple[Callable[[], Scene], str, str, tuple[int, ...]]] = {
     "one is stopped, and one computes": (
         lambda: capturing([R(FORWARD, state="T"), R(FORWARD), R(WAITS)]), "stopped", "stopped_rank", (0,)),
     "one is stopped, and the others are idle": (
-        lambda: ready([R(IDLE_0, state="T"), R(IDLE_N), R(IDLE_N)]), "stopped", "stopped_rank", (0,)),
+        lambda: ready([R(IDLE_0, state="T"), R(IDLE_N), R(IDLE_N)]),
+        "hung", "awaited_stopped_rank", (0,)),
+    "one is stopped, and the loops of the others turn": (
+        lambda: ready([R(IDLE_0, state="T"), R(IDLE_N, cpu=0.11), R(IDLE_N, cpu=0.11)]),
+        "stopped", "stopped_rank", (0,)),
     "one is stopped, seen once": (
         lambda: capturing([R(FORWARD, state="T"), R(WAITS), R(WAITS)], looks=1),
         "stopped", "stopped_rank", (0,)),
