@@ -50,3 +50,9 @@ def test_a_hurt_of_a_real_server_is_named(name: str) -> None:
     assert got.ok is not True or got.state in ("idle", "serving")
     if got.state == "hung":
         assert got.ok is False
+
+
+def test_what_the_watch_recorded_by_itself_names_the_rank() -> None:
+    """A case of `workbench watch` on two H200 (`data/scripts/incident/watch_gpu.py`)."""
+    got = workbench.open_evidence(FOLDER.parent / "watched-sleep-1.zip")
+    assert (got.state, got.odd_ranks, got.ok) == ("hung", (1,), False)
