@@ -37,6 +37,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "open_evidence": {"path": "nothing"},
     "report": {"case_or_notebook": "nothing.ipynb", "out": "out.html"},
     "attach": {"pid": 2**22 - 3},
+    "watch": {"pid": 2**22 - 3, "out": "out"},
     "replay": {"target": "nothing", "draft": DRAFT},
     "panel": {},
 }

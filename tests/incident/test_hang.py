@@ -37,7 +37,7 @@ def serve() -> None:
         ranks[1].wait()
     os.execv(
         sys.executable,
-        [sys.executable, str(Path(__file__).with_name("incident/test_server.py")), *sys.argv[1:]],
+        [sys.executable, str(Path(__file__).with_name("test_server.py")), *sys.argv[1:]],
     )
 
 

@@ -47,6 +47,8 @@ def test_a_diff_of_version_01_loads_and_says_what_it_lacks(
     again = workbench.load(found.save(tmp_path / "again.json"))
     assert again == found
     new = again.to_dict()
+    for finding in old["findings"]:
+        finding["code"] = finding["code"].replace("-", "_")  # as the codes are spelt today
     assert {key: new[key] for key in old} == old  # nothing is lost, much is added
 
 

@@ -52,6 +52,10 @@ def open_gguf(path: str | os.PathLike[str]) -> Checkpoint | None:
     from workbench.checkpoint.gguf import read_gguf
 
     place = Path(path).expanduser()
+    if not os.path.exists(
+        place
+    ):  # unlike Path.is_dir of 3.11, never an error: a name may be too long
+        return None
     if place.is_dir():
         files = sorted(place.iterdir())
         if any(file.name.endswith((SAFETENSORS, *TORCH)) for file in files):

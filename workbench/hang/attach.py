@@ -231,24 +231,32 @@ def _plan(
 ) -> collector.Plan:
     from workbench import __version__
 
-    if log is not None and not isinstance(log, str | os.PathLike):
-        raise WorkbenchError(
-            f"{shown(log)} is no path of a log", next_step="Give the path of a file."
-        )
-    path = None if log is None else os.fspath(Path(log).expanduser())
-    if path is not None and not os.path.isfile(path):
-        raise WorkbenchError(
-            f"there is no log {shown(path)}",
-            next_step="Give the file that the server's output goes to, or leave it out.",
-        )
     return collector.Plan(
         pid=pid,
         snapshots=snapshots,
         interval=interval,
         native=native,
-        log=path,
+        log=log_named(log),
         read_gpus=read_gpus,
         tool=f"workbench {__version__}",
+    )
+
+
+def log_named(log: str | os.PathLike[str] | None) -> str | None:
+    """Return the path of a log that the user names, which must be a file."""
+    if log is None:
+        return None
+    if not isinstance(log, str | os.PathLike):
+        raise WorkbenchError(
+            f"{shown(log)} is no path of a log", next_step="Give the path of a file."
+        )
+    with contextlib.suppress(RuntimeError, ValueError):  # ~somebody who does not exist; a NUL
+        path = os.path.expanduser(os.fsdecode(log))
+        if os.path.isfile(path):
+            return path
+    raise WorkbenchError(
+        f"there is no log {shown(os.fsdecode(log))}",
+        next_step="Give the file that the server's output goes to, or leave it out.",
     )
 
 

@@ -1,8 +1,8 @@
-"""`workbench watch` next to a real SGLang on two GPUs: it records a hang by itself, and nothing before.
+r"""`workbench watch` next to a real SGLang on two GPUs: it records a hang by itself, and nothing before.
 
 On a host with two GPUs and the workbench's needs in a folder::
 
-    python3 data/scripts/incident/watch_gpu.py --engine ~/engine --models data/incident --site ~/site \\
+    python3 data/scripts/incident/watch_gpu.py --engine ~/engine --models data/incident --site ~/site \
         --out $OUT
 
 The server is idle, answers some requests, and is idle again; then a request comes and rank 1 sleeps in a

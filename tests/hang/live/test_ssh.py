@@ -106,7 +106,7 @@ def test_nothing_stays_behind_where_nothing_could_be_collected(
         pytest.raises(WorkbenchError, match="nothing was collected on 1 hosts") as error,
     ):
         attach(hosts=["good"], interval=1.5)
-    assert "there is no SGLang server running here" in str(error.value)
+    assert "there is no SGLang or vLLM server running here" in str(error.value)
     assert list(temporary.iterdir()) == []
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from workbench.core import progress as reporting
 from workbench.errors import WorkbenchError, shown
-from workbench.hang.attach import collect_case, collector_errors
+from workbench.hang.attach import collect_case, collector_errors, log_named
 from workbench.hang.collect.collector import proc, servers
 from workbench.hang.collect.collector.servers import CollectError
 from workbench.hang.collect.collector.stopping import stopping
@@ -78,12 +78,7 @@ def watch(
     >>> workbench.watch(4711, out="cases")  # doctest: +SKIP
     """
     _check(pid, after, keep, interval)
-    if log is not None and not Path(log).expanduser().is_file():
-        raise WorkbenchError(
-            f"there is no log {shown(os.fspath(log))}",
-            next_step="Give the file that the server's output goes to, or leave it out.",
-        )
-    path = None if log is None else os.fspath(Path(log).expanduser())
+    path = log_named(log)
     if pid is not None:
         with collector_errors():  # before a folder is made for nothing
             servers.choose(pid, proc.everyone())
