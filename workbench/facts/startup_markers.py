@@ -302,11 +302,13 @@ ERRORS: tuple[Marker, ...] = (
     _error(
         "watchdog",
         r"(?P<name>\w{1,60}) watchdog timeout "
-        r"\(self\.watchdog_timeout=(?P<after>[\d.]+), self\.soft=(?P<soft>\w+)\)",
+        r"\((?:self\.)?watchdog_timeout=(?P<after>[\d.]+), (?:self\.)?soft=(?P<soft>\w+)\)",
         "watchdog timeout ",
     ),
     _error(
-        "watchdog", r"Watchdog timeout \(self\.watchdog_timeout=(?P<after>[\d.]+)\)", "Watchdog timeout (",
+        "watchdog",
+        r"Watchdog timeout \((?:self\.)?watchdog_timeout=(?P<after>[\d.]+)\)",
+        "Watchdog timeout (",
     ),
     _error(
         "stuck_test", r"Watchdog (?P<name>\w{1,60}) start deliberately stuck for (?P<after>[\d.]+)s",

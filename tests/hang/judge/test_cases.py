@@ -24,6 +24,7 @@ NOT_CLEARED = {"trap-dp-healthy": "not checked: main process"}
 # Rules that no case of the table is of.
 WITHOUT_CASE = {
     "sequence_numbers", "collective_timeout", "deepep_timeout", "held_rank", "health_check", "stuck_helper",
+    "late_health", "launch_counts",
     "gpu_computes", "outside_group", "loop_sync", "loop_collective",
 }  # fmt: skip
 

@@ -141,6 +141,13 @@ def test_clocks_in_the_text_say_when_too(tmp_path: Path) -> None:
     assert scene.snapshots[1].at - scene.snapshots[0].at == 30.0
 
 
+def test_passes_in_one_plain_text_are_told_apart_by_the_lines_between(tmp_path: Path) -> None:
+    text = f"# pass 1, 2026-11-29 13:47:40\n{TWO_RANKS}\n# pass 2, 2026-11-29 13:48:40\n{TWO_RANKS}"
+    first, second = scene_of(tmp_path, text).snapshots
+    assert second.at - first.at == 60.0
+    assert len(first.processes) == len(second.processes) == 2
+
+
 def test_two_passes_without_times_are_one_moment(tmp_path: Path) -> None:
     scene = scene_of(tmp_path, issue(TWO_RANKS, TWO_RANKS))
     assert len({one.at for one in scene.snapshots}) == 1

@@ -167,6 +167,11 @@ def computing_ranks(group: RankGroup) -> tuple[GroupRank, ...]:
     return tuple(r for r in device if r.gpu is not None and load(r.gpu) == "computes")
 
 
+def all_compute(group: RankGroup) -> bool:
+    """Whether the GPU of every rank computes, by utilisation and power."""
+    return all(r.gpu is not None and load(r.gpu) == "computes" for r in group.alive)
+
+
 def alike(group: RankGroup) -> bool:
     """Whether all ranks are at one place."""
     return len({(rank.wait, rank.place) for rank in group.alive}) == 1

@@ -147,6 +147,7 @@ def speaking_for(group: RankGroup, phase: Phase, rule: Rule) -> tuple[str, ...]:
     if group.behind:
         texts.append(
             f"NCCL's own counts (RAS): ranks {wording.spans(group.behind)} launched fewer collectives"
+            f" ({group.counts})"
         )
     texts += _log(group, phase, rule)
     if group.port_open is not None and (group.port_open or rule.state not in WELL):
@@ -197,18 +198,18 @@ def _devices(group: RankGroup) -> list[str]:
             low, high = min(known), max(known)
             between = f"{low:.0f}" if round(low) == round(high) else f"{low:.0f}–{high:.0f}"
             texts.append(f"{label} {between} {unit}")
-    found = [f"{words_of(len(gpus), 'GPU')}: {', '.join(texts)}"] if texts else []
-    return found + _resting(group)
+    return [f"{words_of(len(gpus), 'GPU')}: {', '.join(texts)}"] if texts else []
 
 
-def _resting(group: RankGroup) -> list[str]:
-    """Return the ranks whose GPUs rest while all others are busy: theirs have no kernel of the collective."""
+def _resting(group: RankGroup) -> str:
+    """Return whose GPU rests while all others are busy: theirs has no kernel of the collective."""
     read = [(rank, rank.gpu) for rank in group.alive if rank.gpu is not None]
-    rests = [rank for rank, gpu in read if gpu_load.load(gpu) == "rests"]
+    rests = [(rank, gpu) for rank, gpu in read if gpu_load.load(gpu) == "rests"]
     busy = [rank for rank, gpu in read if (gpu.utilisation or 0.0) >= BUSY_GPU]
     if not rests or len(rests) > len(busy) or len(rests) + len(busy) < len(read):
-        return []
-    return [f"the GPU of {names(rests)} is at rest (0 %), those of all others are busy"]
+        return ""
+    used = max(gpu.utilisation or 0.0 for _, gpu in rests)
+    return f"the GPU of {names(rank for rank, _ in rests)} is at {used:.0f} %, those of all others are busy"
 
 
 def words_of(count: int, noun: str) -> str:
@@ -418,13 +419,20 @@ def _further(judged: Judgement) -> list[Finding]:
                 "the ranks are at different places, and by the rules none of them is behind",
                 places,
             )
+    if resting := _resting(group):
+        note(
+            "gpu_at_rest",
+            resting,
+            "It runs no kernel of the collective: that rank has not launched it, or is through with it.",
+        )
     counts = group.story.addresses
     if len(set(counts.values())) > 1:
         parts = ", ".join(f"rank {rank}: {n}" for rank, n in counts.items())
         note("addresses_differ", "the ranks registered different numbers of graph addresses", parts)
     if group.behind:
         title = (
-            f"by NCCL's own counts ranks {wording.spans(group.behind)} launched fewer collectives"
+            f"by NCCL's own counts ranks {wording.spans(group.behind)} launched fewer collectives "
+            f"({group.counts})"
         )
         note("ras_behind", title, "NCCL RAS sees its own communicators, not gloo's.")
     return found

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from workbench.facts import flags
 from workbench.hang.judge import halts
 from workbench.hang.judge.rank_group import Helper
+from workbench.hang.judge.wording import spans
 from workbench.hang.records import Process, Role, Scene, Snapshot
 from workbench.hang.sizes import whole
 
@@ -107,7 +109,7 @@ def with_main(snapshot: Snapshot) -> Snapshot:
 
 # What every rank of a communicator launches equally often; sends and receives are of pairs.
 _ALL_LAUNCH = re.compile(
-    r"^(?:all_?reduce|broadcast|reduce|all_?gather|reduce_?scatter)", re.IGNORECASE
+    r"^(?:all_?reduce|broadcast|reduce|all_?gather|reduce_?scatter|collective)", re.IGNORECASE
 )
 
 
@@ -117,14 +119,50 @@ def behind(records: Mapping[str, object], pids: Mapping[int, int], size: int) ->
     A communicator numbers its ranks for itself: a process is known by its pid; the number counts only in a
     communicator of all ranks, as where the pids are of another namespace.
     """
+    found: set[int] = set()
+    for counts in _launched(records, pids, size):
+        sums = {rank: sum(said.values()) for rank, said in counts.items()}
+        most = max(sums.values(), default=0)
+        found |= {rank for rank, count in sums.items() if count < most}
+    return tuple(sorted(found))
+
+
+def widest_communicator(records: Mapping[str, object]) -> int:
+    """Return how many ranks the largest communicator has that NCCL's RAS lists as a whole."""
+    sizes = (len(ranks) for ranks in _communicators(records) if all("rank" in r for r in ranks))
+    return max(sizes, default=0)
+
+
+def counts_text(records: Mapping[str, object], pids: Mapping[int, int], size: int) -> str:
+    """Return in words which ranks launched how many of the collectives whose counts differ."""
+    parts = []
+    for counts in _launched(records, pids, size):
+        for name in sorted({name for said in counts.values() for name in said}):
+            ranks: dict[int, list[int]] = {}
+            for rank, said in counts.items():
+                ranks.setdefault(said.get(name, 0), []).append(rank)
+            if len(ranks) > 1:
+                each = (f"{number} on ranks {spans(ranks[number])}" for number in sorted(ranks))
+                parts.append(f"{name}: {', '.join(each)}")
+    return "; ".join(parts)
+
+
+def _communicators(records: Mapping[str, object]) -> Iterator[list[dict[str, Any]]]:
+    """Yield the ranks of each communicator of RAS's last answer."""
     reports = records.get("ras")
     last = reports[-1] if isinstance(reports, list) and reports else reports
     communicators = last.get("communicators") if isinstance(last, dict) else None
-    found: set[int] = set()
     for one in communicators if isinstance(communicators, list) else ():
         ranks = one.get("ranks") if isinstance(one, dict) else None
-        told = [r for r in ranks if isinstance(r, dict)] if isinstance(ranks, list) else []
-        counts: dict[int, int] = {}
+        yield [r for r in ranks if isinstance(r, dict)] if isinstance(ranks, list) else []
+
+
+def _launched(
+    records: Mapping[str, object], pids: Mapping[int, int], size: int
+) -> Iterator[dict[int, dict[str, int]]]:
+    """Yield what each rank of a communicator launched, where each of its ranks is known."""
+    for told in _communicators(records):
+        counts: dict[int, dict[str, int]] = {}
         for rank in told:
             said = rank.get("collective_counts")
             alone, pid = rank.get("rank"), rank.get("pid")
@@ -132,12 +170,13 @@ def behind(records: Mapping[str, object], pids: Mapping[int, int], size: int) ->
             if number is None and len(told) == size and isinstance(alone, int):
                 number = alone
             if number is not None and isinstance(said, dict):
-                every = (n for name, n in said.items() if _ALL_LAUNCH.match(str(name)))
-                counts[number] = sum(n for n in every if isinstance(n, int))
-        if len(counts) == len(told) and len(set(counts.values())) > 1:
-            most = max(counts.values())
-            found |= {rank for rank, count in counts.items() if count < most}
-    return tuple(sorted(found))
+                counts[number] = {
+                    str(name): n
+                    for name, n in said.items()
+                    if isinstance(n, int) and _ALL_LAUNCH.match(str(name))
+                }
+        if len(counts) == len(told) and len(counts) > 1:
+            yield counts
 
 
 def behind_by_flight(records: Mapping[str, object]) -> tuple[int, ...]:

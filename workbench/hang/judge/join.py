@@ -62,6 +62,8 @@ def rank_groups(scene: Scene) -> list[RankGroup]:
         ranks=expected if sure or known or prefixed else 1,
         engine=scene.engine,
     )
+    if not sure:
+        expected = max(expected, group_facts.widest_communicator(scene.records))
     if not sure and story.reached and max(story.reached) >= expected:
         expected = max(story.reached) + 1
     base = RankGroup(
@@ -83,6 +85,7 @@ def rank_groups(scene: Scene) -> list[RankGroup]:
         cores=_cores(scene),
         mute=whole(arguments, "nnodes") == 1 and group_facts.mute(scene),
         behind=group_facts.behind(scene.records, _by_pid(seen), expected),
+        counts=group_facts.counts_text(scene.records, _by_pid(seen), expected),
         behind_by_flight=group_facts.behind_by_flight(scene.records),
         held_up=_held_up(scene),
     )

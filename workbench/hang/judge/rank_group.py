@@ -178,6 +178,8 @@ class RankGroup:
         vLLM's engine cores that have workers: they give the workers their work.
     behind, behind_by_flight
         Numbers of ranks that launched fewer collectives, by NCCL's counts and by torch's flight recorder.
+    counts
+        In words, how many collectives which ranks launched by NCCL's counts, where they differ.
     held_up
         Roles of processes next to the ranks that are at one place of their own work in both snapshots.
     mute
@@ -208,6 +210,7 @@ class RankGroup:
     lock_holders: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     behind: tuple[int, ...] = ()
     behind_by_flight: tuple[int, ...] = ()
+    counts: str = ""
     held_up: tuple[str, ...] = ()
     helpers: tuple[Helper, ...] = ()
     cores: tuple[Core, ...] = ()

@@ -100,6 +100,7 @@ _MARKS = (
             "UnboundBuffer::wait", "gloo::", "ProcessGroupGloo", "c10d::Work::wait", "broadcast_pyobj",
             "monitored_barrier", "GroupCoordinator.barrier", "GroupCoordinator.broadcast_object",
             "GroupCoordinator.all_gather_object", "dist_barrier_after_load",
+            "_pp_commit_comm_work",  # c10d's wait below it is no Python frame
         ),
     ),
     _Mark("NCCL_LAUNCH", files=("pynccl_wrapper.py",)),

@@ -16,6 +16,7 @@ from workbench.errors import WorkbenchError, clean, shorten
 from workbench.evidence.casefile import MANIFEST
 from workbench.evidence.folder import Folder, Manifest, changed_members
 from workbench.facts.engines import engine_of_command
+from workbench.hang.collect.collector import ras
 from workbench.hang.read.flight import (
     is_flight_json,
     is_flight_pickle,
@@ -141,10 +142,8 @@ class _Reader:
             return True
         if is_ranked(head):
             return self._ranked(name)
-        if name.rpartition("/")[2] == "ras.txt":
-            self.host.notes.append(
-                "NCCL RAS answered as text, which is not read: newer NCCL writes JSON"
-            )
+        if ras.is_text(head) and self.folder.sizes[name] <= MOST_BYTES:
+            self.host.ras.append(read_ras(ras.of_text(self.folder.read(name)), what=name))
             return True
         if is_pasted(head) and self.folder.sizes[name] <= MOST_BYTES and self._pasted(name):
             return True

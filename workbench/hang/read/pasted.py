@@ -48,6 +48,8 @@ _LATER = re.compile(
     rf"\b(?:after|waited|waiting)\b[^.\n\d]{{0,30}}{_SPAN}|{_SPAN}[^.\n\d]{{0,20}}\b(?:later|after|apart)\b",
     re.IGNORECASE,
 )
+# What a person or a script writes between two stacks: no line of a stack is at the margin and has a clock.
+_PROSE = re.compile(r"(?![^\n]*(?:\.py\b|\bFrame 0x|\bThread ))[#=\-*\w\[(][^\n]{0,200}$")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -78,7 +80,7 @@ class Pasted:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Block:
-    """A part of the text, and what is written before it."""
+    """A part of the text, and the prose before it."""
 
     text: str
     before: tuple[str, ...] = ()
@@ -108,7 +110,6 @@ def read_pasted(text: str) -> Pasted:
     logs: list[str] = []
     clock: float | None = None
     for block in _blocks(text):
-        clock = _clock(block.before, clock)
         content = block.text
         if (
             "Pyspy dump" in content
@@ -116,8 +117,10 @@ def read_pasted(text: str) -> Pasted:
             or (is_log(content.encode()[: 64 << 10]) and not _has_stack(content))
         ):
             logs.append(content)
+            clock = _clock(block.before, clock)
             continue
-        for one in _dumps(block):
+        for one, before in _dumps(block):
+            clock = _clock(before, clock)
             if not passes or _again(passes[-1], one) or _much_later(passes[-1], clock):
                 passes.append(Pass())
             passes[-1].dumps.append(one)
@@ -207,16 +210,19 @@ def _clock(before: Sequence[str], clock: float | None) -> float | None:
     return 0.0 if clock is None else clock
 
 
-def _dumps(block: _Block) -> Iterator[PastedDump]:
-    """Yield the stacks of one part, each with the rank that the text gives it."""
+def _dumps(block: _Block) -> Iterator[tuple[PastedDump, tuple[str, ...]]]:
+    """Yield the stacks of one part, each with the rank that the text gives it and the prose before it."""
     lines = block.text.splitlines()
     found = list(_read(block.text, lines, block.before))
     label = _one_rank(block.before[-1:])
+    before, end = block.before, 0
     for one in found:
         above = [line for line in lines[max(one.line - 2, 0) : one.line] if line.strip()]
         own = _one_rank(above[-1:])
         rank = own if own is not None else label if len(found) == 1 else None
-        yield PastedDump(one, rank)
+        prose = (line for line in lines[end : one.line] if _PROSE.match(line))
+        yield PastedDump(one, rank), (*before, *prose)
+        before, end = (), one.line + 1
 
 
 def _one_rank(lines: Sequence[str]) -> int | None:

@@ -427,7 +427,7 @@ class _Collector:
         answer, why = readings.get("ras") or (None, "")
         self.note(self.redact.line(why))
         if answer is not None:
-            if ras.is_json(answer):
+            if ras.is_json(answer) or ras.is_text(answer):
                 self.case.add_json(f"{folder}/ras.json", ras.kept(answer, self.redact.host))
             else:
                 self.case.add(

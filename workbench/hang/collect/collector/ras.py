@@ -14,6 +14,18 @@ TIMEOUT = 4.0
 MOST_BYTES = 16 << 20
 _RANK = ("rank", "pid", "cuda_dev", "nvml_dev", "unresponsive", "considered_dead")
 _KEY = re.compile(r"[a-zA-Z_]{1,40}$")
+# The text, in which RAS lists only the ranks that differ from most (NCCL's docs on RAS, and its
+# src/ras/client_support.cc).
+_COMMUNICATOR = re.compile(r"#\d{1,6}-\d{1,6} \(([0-9a-f]{1,20})\) ([A-Z]{2,20})$")
+_OPERATION = re.compile(r"Communicator ranks have different (\w{1,40}) operation counts$")
+_COUNT = (
+    r"(?:ha(?:ve|s) not launched any operations|ha(?:ve|s) launched up to operation (\d{1,18}))"
+)
+_PLACE = r" -- GPU \S{1,40} managed by process (\d{1,10}) on node (\S{1,200})$"
+_MANY = re.compile(r"(\d{1,6}) ranks " + _COUNT + "$")
+_ALONE = re.compile(r"Rank (\d{1,6}) " + _COUNT + _PLACE)
+_LISTED = re.compile(r"Rank (\d{1,6})" + _PLACE)
+_MOST_LISTED = 65536
 _WORD = re.compile(r"(?:[0-9a-fx]{1,20}|[\d.+]{1,20}|[A-Z_]{2,40}|[a-z_ ]{2,40}|[\d :.TZ-]{8,32})$")
 
 
@@ -61,9 +73,79 @@ def is_json(answer: bytes) -> bool:
     return isinstance(found, dict)
 
 
+def is_text(answer: bytes) -> bool:
+    """Whether an answer is the text of an NCCL that writes no JSON, or that nobody asked for JSON."""
+    head = answer[:4096].decode("utf-8", "replace")
+    return "Job summary" in head and "Communicators" in head
+
+
+def of_text(answer: bytes) -> dict[str, Any]:
+    """Return what a text says of counts in the shape of RAS's JSON, with the ranks that it does not list.
+
+    Most ranks are not listed: they are those of the communicator that are in no list. A communicator whose
+    numbers do not add up is left out.
+    """
+    text = answer.decode("utf-8", "replace")
+    version = re.search(r"NCCL version (\S{1,40})", text)
+    found: dict[str, dict[int, dict[str, Any]]] = {}
+    name, operation, groups = "", "", []
+    for line in [*(one.strip() for one in text.splitlines()), ""]:
+        begins, named = _COMMUNICATOR.match(line), _OPERATION.match(line)
+        if (begins or named or not line) and groups:
+            _add(found.setdefault(name, {}), operation, groups)
+            groups = []
+        if begins:
+            name = begins.group(1)
+        elif named:
+            operation = named.group(1)
+        elif operation:
+            _counted(line, groups)
+    return {
+        "nccl_version": version.group(1) if version else "",
+        "timestamp": "",
+        "communicators": [
+            {"hash": name, "size": len(ranks), "ranks": [ranks[rank] for rank in sorted(ranks)]}
+            for name, ranks in found.items()
+        ],
+    }
+
+
+def _counted(line: str, groups: list[tuple[int, int, dict[int, tuple[int, str]]]]) -> None:
+    """Add what a line says: how many ranks launched how much, or which rank did."""
+    many, alone, listed = _MANY.match(line), _ALONE.match(line), _LISTED.match(line)
+    if many:
+        groups.append((int(many.group(1)), int(many.group(2) or 0), {}))
+    elif alone:
+        rank, count, pid, host = alone.groups()
+        groups.append((1, int(count or 0), {int(rank): (int(pid), host)}))
+    elif listed and groups:
+        rank, pid, host = listed.groups()
+        groups[-1][2][int(rank)] = (int(pid), host)
+
+
+def _add(
+    ranks: dict[int, dict[str, Any]],
+    operation: str,
+    groups: list[tuple[int, int, dict[int, tuple[int, str]]]],
+) -> None:
+    size = sum(many for many, _, _ in groups)
+    named = {rank for _, _, listed in groups for rank in listed}
+    silent = [many for many, _, listed in groups if not listed]
+    complete = all(many == len(listed) for many, _, listed in groups if listed)
+    if size > _MOST_LISTED or not complete or len(silent) > 1 or any(r >= size for r in named):
+        return
+    for _, count, listed in groups:
+        for rank in listed or set(range(size)) - named:
+            pid, host = listed.get(rank, (None, ""))
+            one = ranks.setdefault(rank, {"rank": rank, "collective_counts": {}})
+            one["collective_counts"][operation] = count
+            if pid is not None:
+                one.update(pid=pid, host=host)
+
+
 def kept(answer: bytes, host: Callable[[str], str]) -> dict[str, Any]:
-    """Return what the rules read of RAS's JSON: counts and states, numbers of ranks, hosts by pseudonym."""
-    found = json.loads(answer)
+    """Return what the rules read of RAS's answer: counts and states, numbers of ranks, hosts by pseudonym."""
+    found = json.loads(answer) if is_json(answer) else of_text(answer)
     return {
         "nccl_version": _version(found.get("nccl_version")),
         "timestamp": _version(found.get("timestamp")),
