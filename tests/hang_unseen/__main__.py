@@ -7,7 +7,7 @@ import collections
 import sys
 from collections.abc import Iterable, Sequence
 
-from .case import SICK, read_cases
+from .case import SETS, SICK, read_cases
 from .judge import OUTCOMES, Judged, judge
 
 _GROUPS = ("hung", "dead", "stopped", "slow", "idle", "serving")
@@ -62,8 +62,12 @@ def main() -> int:
     parser.add_argument(
         "names", nargs="*", help="judge only the cases with these words in their names"
     )
-    names = parser.parse_args().names
-    cases = [one for one in read_cases() if not names or any(name in one.name for name in names)]
+    parser.add_argument("--set", choices=sorted(SETS), default="first", help="the set of cases")
+    asked = parser.parse_args()
+    names = asked.names
+    cases = [
+        one for one in read_cases(asked.set) if not names or any(name in one.name for name in names)
+    ]
     if not cases:
         parser.error(f"there is no case called {' or '.join(names)}")
     judged = [judge(case) for case in cases]

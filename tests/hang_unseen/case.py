@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 CASES = Path(__file__).with_name("cases")
+# The sets by name. The second was written by somebody who had not read the rules, for kinds that the first
+# has little of.
+SETS = {"first": CASES, "second": Path(__file__).with_name("second")}
 # What is true of the server: the first three are sick, the others are well or at work.
 SICK = frozenset({"hung", "dead", "stopped"})
 KINDS = SICK | {"idle", "serving", "slow"}
@@ -38,6 +41,8 @@ class Expected:
         Patterns for the verdict sentence and the titles of the findings.
     next, next_not
         Patterns for the change of the experiment: one of them, and none of them.
+    not_exit_0
+        Whether an exit status of 0 would be a false all-clear, whatever the state.
     """
 
     states: tuple[str, ...]
@@ -48,6 +53,7 @@ class Expected:
     not_says: tuple[str, ...] = ()
     next: tuple[str, ...] = ()
     next_not: tuple[str, ...] = ()
+    not_exit_0: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,11 +78,14 @@ class UnseenCase:
 def read_case(path: Path) -> UnseenCase:
     """Read one case."""
     data = tomllib.loads(path.read_text())
-    expected = Expected(**{name: tuple(value) for name, value in data.pop("expected").items()})
+    given = data.pop("expected")
+    not_exit_0 = given.pop("not_exit_0", False)
+    lists = {name: tuple(value) for name, value in given.items()}
+    expected = Expected(**lists, not_exit_0=not_exit_0)
     evidence = {name: data.pop(name) for name in _EVIDENCE if name in data}
     return UnseenCase(name=path.stem, expected=expected, evidence=evidence, **data)
 
 
-def read_cases() -> list[UnseenCase]:
-    """Read all cases, by name."""
-    return [read_case(path) for path in sorted(CASES.glob("*.toml"))]
+def read_cases(name: str = "first") -> list[UnseenCase]:
+    """Read all cases of one set, by name."""
+    return [read_case(path) for path in sorted(SETS[name].glob("*.toml"))]

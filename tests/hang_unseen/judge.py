@@ -71,7 +71,8 @@ def _outcome(
         return "wrong accusation", f"names {wrongly}"
     if not case.sick and state in _ACCUSING and state not in want.states:
         return "wrong accusation", f"says {state} of a server that is {case.kind}"
-    if case.sick and (state in _WELL or ok):
+    well = state in _WELL and state not in want.states
+    if (case.sick and (well or ok)) or (want.not_exit_0 and ok):
         return "false all-clear", f"says {state} of a server that is {case.kind}"
     if state not in want.states:
         abstains = state == "cannot_tell"
