@@ -30,11 +30,11 @@ attr attribute attributes audio authorization auto autograd automatic automatica
 autotuner autotuning aux auxiliary avail available avg avoid aware awq aws axis back backed
 backend backends background backing backup backward bad balance balancedness balancing bank
 barrier base based baseline bash basic batch batched batches baton bcg be bearer because been
-before begin behavior being belongs below beta between bf bfloat bfs bias bin bind binding
-bindings bit bits bitsandbytes blackwell blanks blob block blocking blocks blockwise bnb body
-bonus bool boolean bootstrap both bound boundaries boundary bounded bounds branch breadth break
-breakable broadcast broadcasting broken bs btime bucket buckets budget buf buffer buffers bug
-build building built bundle bus but by bypassed bypassing byte bytes ca cache cached caches
+before begin behavior being belongs below beta between bf bfloat bfs bias bin binary bind
+binding bindings bit bits bitsandbytes blackwell blanks blob block blocking blocks blockwise bnb
+body bonus bool boolean bootstrap both bound boundaries boundary bounded bounds branch breadth
+break breakable broadcast broadcasting broken bs btime bucket buckets budget buf buffer buffers
+bug build building built bundle bus but by bypassed bypassing byte bytes ca cache cached caches
 caching call callable callback called caller calling calls can canary candidate candidates
 cannot cap capabilities capability capacity capped capture captured captures capturing carries
 carry case cast casting caught causal cause caused cc cert certfile certs cg cgroup chain change
@@ -78,44 +78,44 @@ entrypoint env envelope environ environment envs eof ep epd eperm eplb epoch eps
 ermission err errno error errors escape estimate etag etc eval even evenly event events every
 evictable evicted eviction evt exactly example exc exceed exceeded exceeding exceeds exception
 exchange exclude excluded exclusive exec executable execute executing execution executor
-exhausted exist existing exists exit exited exiting exp expand expandable expanded expect
-expected expecting expects experimental expert experts explicit explicitly export expose exposes
-extend extension extensions external extra extractor fa fabric face factor factors factory fail
-failed failure fake falcon fall fallback fallen falling falls false family far fast fastapi
-fatal fatbinary fault faulthandler fbgemm fc fcfs fcntl fd fdfo fdinfo feature features fetching
-fewer ffn field fields file files filesystem fill filter filtering final finalize find finish
-finished finite fired first fit fix fixed flag flags flapping flash flashinfer flashmla flat
-flatten flattened flex flexkv flight float floating flock flush fmha fn folder follow following
-for forbidden forbids force forcing forkserver format forward found fp fps fqn fqns fraction
-fragmentation frame frames free freed freq fresh from frozen fs fsdp full fully func function
-functional functionality functions fuse fused fuseep fusion future fwd gamma garbage gate gated
-gateway gather gathered gaudi gave gb gc gcc gdb gdn gdr geforce gelu gemm gemma gen generate
-generated generation generic geometry get getaddrinfo getting gfx gguf gi gib gil github give
-given gives glm global gloo glu gluon gnu goes gone got gpt gptq gpu gpudirect gpus gqa grace
-grad gradient gradients grammar graph graphs greater greedy grid grids group grouped groups grow
-grpc guid half handle handled handler handles handling handlr handshake hang hangup happen
-hardware has hash hashes have hbm head header headroom heads health heartbeat heartbeats heavy
-held here hf hi hicache hidden hierarchical high higher hip hipcc hisparse histogram hit hits
-hold holder holds home hook hooks hopper host hosts hour hours how however hpc hqq html http
-https hub hugging huggingface hybrid ib ibverbs id idle ids idx if ignore ignored ignores
-ignoring illegal image images impl implement implementation implemented import importable
-imported in include included including incompatible incomplete inconsistent incorrect increase
-increasing increment incremental indentation independent index indexer indicate indicates
-indices individual inductor inf infer inference inferred infiniband inflight info information
-init initial initialization initialize initialized initializing inject inner inode inplace input
-inputs insert inside install installation installed instance instances instantiate instead
-instinct instructions insufficient int integer integers intel inter interface interleave
+exhausted exist existing exists exit exitcode exited exiting exp expand expandable expanded
+expect expected expecting expects experimental expert experts explicit explicitly export expose
+exposes extend extension extensions external extra extractor fa fabric face factor factors
+factory fail failed failure failures fake falcon fall fallback fallen falling falls false family
+far fast fastapi fatal fatbinary fault faulthandler fbgemm fc fcfs fcntl fd fdfo fdinfo feature
+features fetching fewer ffn field fields file files filesystem fill filter filtering final
+finalize find finish finished finite fired first fit fix fixed flag flags flapping flash
+flashinfer flashmla flat flatten flattened flex flexkv flight float floating flock flush fmha fn
+folder follow following for forbidden forbids force forcing forkserver format forward found fp
+fps fqn fqns fraction fragmentation frame frames free freed freq fresh from frozen fs fsdp full
+fully func function functional functionality functions fuse fused fuseep fusion future fwd gamma
+garbage gate gated gateway gather gathered gaudi gave gb gc gcc gdb gdn gdr geforce gelu gemm
+gemma gen generate generated generation generic geometry get getaddrinfo getting gfx gguf gi gib
+gil github give given gives glm global gloo glu gluon gnu goes gone got gpt gptq gpu gpudirect
+gpus gqa grace grad gradient gradients grammar graph graphs greater greedy grid grids group
+grouped groups grow grpc guid half handle handled handler handles handling handlr handshake hang
+hangup happen hardware has hash hashes have hbm head header headroom heads health heartbeat
+heartbeats heavy held here hf hi hicache hidden hierarchical high higher hip hipcc hisparse
+histogram hit hits hold holder holds home hook hooks hopper host hosts hour hours how however
+hpc hqq html http https hub hugging huggingface hybrid ib ibverbs id idle ids idx if ignore
+ignored ignores ignoring illegal image images impl implement implementation implemented import
+importable imported in include included including incompatible incomplete inconsistent incorrect
+increase increasing increment incremental indentation independent index indexer indicate
+indicates indices individual inductor inf infer inference inferred infiniband inflight info
+information init initial initialization initialize initialized initializing inject inner inode
+inplace input inputs insert inside install installation installed instance instances instantiate
+instead instinct instructions insufficient int integer integers intel inter interface interleave
 interleaved intermediate intern internal interpolation interpreter interrupt interrupted
 interval into ints inv invalid invariant invocation invoke invoked io ip ipc is issue issues it
 item items iter iterable iteration iterations iterator itl its itself jinja jit join joined
 joint journalctl json just kb kda keep keeping keeps kept kernel kernels key keyboard keyfile
 keys keyword kib kill killed killer killing kimi know known kpool kt kubernetes kv kvcache kwarg
 kwargs la label labels lacks lang language large larger largest last late latency latent later
-launch launcher launching layer layernorm layers layerwise layout layouts lck ld lead leaf lean
-least leave leaves leaving left legacy len length lengths lens less let level lfs lib libc
-libcuda libfabric libpthread library libstdc libtorch like likely limit line linear lines link
-linker linux list listen listener listening listens lists literal live llama llguidance llm lm
-lmcache lo load loadbalancer loaded loader loading loads loc local localhost locally locals
+launch launched launcher launching layer layernorm layers layerwise layout layouts lck ld lead
+leaf lean least leave leaves leaving left legacy len length lengths lens less let level lfs lib
+libc libcuda libfabric libpthread library libstdc libtorch like likely limit line linear lines
+link linker linux list listen listener listening listens lists literal live llama llguidance llm
+lm lmcache lo load loadbalancer loaded loader loading loads loc local localhost locally locals
 location lock locked lof log logger loggers logging logic logical logit logits logprob logprobs
 logs long longer look lookahead looked lookup loop lora loras loss lovelace low lower lpm lru
 machine main mainthread major make malformed mamba managed management manager manifest manual
@@ -126,98 +126,99 @@ mesh meshes message messages meta metadata metal method methods metric metrics m
 micro midlayer mig might milliseconds mimo min mini miniconda minimum minute minutes mis
 misaligned mismatch mismatched miss missing mistral mix mixed mixing mixtral mla mlp mlx mm mmap
 mnnvl mnt mod modalities modality mode model modelexpress modelopt models modes module modules
-moe monitor monitoring monokernel mooncake more mori most move moved mpirun mps mqa mrope ms msa
-mscclpp msg msprobe mtp mul multi multicast multilog multimodal multiple musa muse must mutually
-mx mxfp name named names namespace nan native nccl ncclx ndim need needed needs negative neither
-nested net network never new newer next nextn ngram nice ninja nixl nn nnodes no node nodes
-nofile noheader nohup nolora non nonblocking none nor norm normal normalized not note nothing
-notify nounits now np npu ns nsa nsupported null num numa numactl number numbers numel numpy nv
-nvcc nvfp nvidia nvjitlink nvl nvlink nvls nvml nvrm nvrtc nvswitch nvtx obj object objects
-occurred occurrences of off offline offload offloading offset offsets ofi ok old omit on once
-one online only oom op open opens operation operations operator operators ops opt optim optimal
-optimistic optimization optimizer option optional options or order ordinary org orig original os
-oss other otherwise otlp ours out outer outlines output outputs outside over overflow overlap
-overlapping overridden override overrides overriding overwriting own owned owner ownership owns
-pack package packages packed pad padded padding page paged pages pair panic parallel parallelism
-param parameter parameters params parent parentheses parse parsed parser parsing part partial
-partition partitions parts party pass passed passes passing past patch patched patches path
-paths pattern patterns pause paused payload pci pcie pd pdmux peer pending per percent
-performance performing permanently permission permissions permitted persistent perturb petit pg
-pgtables phase phi philox physical pick pickle pid piecewise pil pinned pip pipe pipeline pixel
-pixels place placeholder placeholders placement placements plain plan planned plans platform ple
-plugin plus pod point pointer points policy poll polling pool pooled pools populated port ports
-position positional positions positive posix possible post potential power pp ppid pre
-preallocated precise precision precomputed predict preemption preferred prefetch prefill prefix
-prefixes premature prepare prepared preparing preprocess preprocessed preprocessing presence
-present preserve preshuffle press previous primary printed prior priority probe proc proceed
-proceeding process processed processes processing processor produce produced producer produces
-profile profiled profiler profiling program proj project projection projections projector
-projects prometheus prompt prompts propagate properly protocol provide provided provider
-provides proxy pseudonym pt ptr ptrace pts ptx ptxas publish published publisher push put py
-pydantic pyspy python pytorch q qk qkv qp qsa quadro qualified quality quant quantization
-quantize quantized quantizing quark query queue queued quit qwen radix ragged raise raised ran
-random range rank ranks ras rate rates ratio raw ray rchar rdma rdzv re reached read reader
-reading readings reads ready real reap reaper reason reasoning rebalance rebalancing rebuild
-receive received receiver recent recipe recognised recommended record recorded recorder
-recording recursion recv redistribute redistribution reduce reduced reducing reduction redundant
-ref reference refresh refusal refused refusing reg regex region regions register registered
-registering registration registry regular rejected rejection rejoin rel release released reload
-reloading remain remaining remapping remedy remote remove removed rendezvous replace replaced
-replacement replay replayssm replica replicate replicated repo report reported reports req reqs
-requantization request requested requesting requests require required requires reserve reserved
-reset resident residual resize resolution resolve resolved resource response restart restarted
-restore restored result resulting results resume resumed ret retracted retraction retries
-retrieve retry retrying return returned returning returns reuse reuseport revision reward rid
-right ring rl rlimit rms rmsnorm ro robin roce rocm role roll root rope rotary rotatelogs
-rotation round rounding rounds route routed router routes routing row rows rpc rs rss rtx rules
-run runner running runpy runs runtime rust safe safetensors sam same sample sampled sampler
-samples sampling satisfy save saved saver saving say says scalar scale scaled scales scaling
-scatter scattered schedule scheduler schedulers scheduling schema scheme sconv scope score
-scoring scratch script sdpa se sec seccomp second seconds secrets secs section security
-securitycontext see seed seek seems seen segment segmentation segments select selected selecting
-selection selects self selinux semantic semantics send sending sent separate seq seqlen seqlens
-sequence sequences sequential serialized serve served server serves service serving session
-sessions set sets setting settings settle setup several sgl sglang sh sha shape shapes shard
-sharded sharding shards share shared sharing shm shmem short shorter shortest should show shrink
-shutdown shutting side sidecar signal signum sigquit sigterm silence silent silently silu simple
-simply simulate since single sink sinks site size sized sizes sizing skip skipped skipping sleep
-sleeping slice slices sliding slot slots slow slower slurm sm small smaller smg smi snapshot
-snapshots so sock socket sockets soft softmax some sorted source sources sp space span spans
-sparse sparsity spawn spec special specific specified specify specs speculative speculator
-speculators spid split splits sps spy src srt srun ss ssh ssl ssm stable stack stacks stage
-staged stages staging stale stamp standalone standard starlette start started starting starts
-startup stat state states static stats status stay stays std stdbuf stderr stdout step steps
-still stochastic stop stopped stopping storage store str strategies strategy stream streaming
-streams strict strictly stride strided strides string strings strip structural structure sts
-stuck style sub subclass subclasses submit submodule subproc subprocess succeeded success
-successfully such sudo suffix sum summary supplied support supported supports sure suspend
-svlogd swa swap sweep swi swiglu switch switching sxm sym symlink symm symmetric sympy sync
-synchronous syndrome syntax sys sysctl system table tables tabulate tactic tag tags tail tails
-take taken takes tanh target targets task tasks taskset tb tbo tc tck tcp te tee tell tells
-temperature template templates temporarily temporary tensor tensors terminal terminate
-terminated terminating tesla test testing text than that the their then there thermal these
-thing thinking third this those thread threadpool threads threshold throttle through throughput
-throwing ticks tied tier tile tilelang time timed timeout timer timers times timestamp
-timestamps timing title titles tl tls tma tmp to together tok token tokenized tokenizer tokens
-tokenspeed too took tool tools top topk topology torch torchao torchrun total tp tpot tqdm trace
-traceback traced tracer traces tracing track tracker tracking trailing train trained training
-transfer transferred transfers transform transformers translation transport treat treating tree
-trie tried triggered triggering triton trivial trt trtllm true truncate truncated trust truth
-try trying ttft tty tuned tuner tuning tuple turing turn twice two type types ue uint unable
-unallocated unauthorized unavailable unbound unconsumed undefined under uner unexpected
-unexpectedly unflatten unhandled unicode unified uniform uninitialized union unique unit unknown
-unlock uno unquantized unreachable unrecognized unregistered unresponsive unset unsupported
-until unused up update updated upgrade upper url urls usage use used user uses using usr usually
-utf utilisation utilization utils utotun uuid uv uvicorn va valid validate validated validation
-value values var variable variant variants vendor venv verbs verification verified verify
-version versions via video videos view violation virtual visible vision visual vl vllm vmm vocab
-vocabulary volta vs wait waiting waitpid waits wall warm warmed warmup warmups warn warning
-warnings was watchdog waterfill watermark watts wave wchan wchar weight weights were wget what
-when where whether which while whitespace who whole whom whose why wide width will window
-windows wired wise with within without wna wo word words work workbench worker workers workloads
-works workspace world would wrap wrapped wrapper write writer writers writes writing written
-wrong wrote xet xformers xgrammar xid xpu yama yet zero zigzag zmq zombie
-""".split()  # noqa: SIM905
+moe monitor monitoring monokernel mooncake more mori most move moved mpiexec mpirun mps mqa
+mrope ms msa mscclpp msg msprobe mtp mul multi multicast multilog multimodal multiple musa muse
+must mutually mx mxfp name named names namespace nan native nccl ncclx ndim need needed needs
+negative neither nested net network never new newer next nextn ngram nice ninja nixl nn nnodes
+no node nodes nofile noheader nohup nolora non nonblocking none nor norm normal normalized not
+note nothing noticed notify nounits now np npu ns nsa nsupported null num numa numactl number
+numbers numel numpy nv nvcc nvfp nvidia nvjitlink nvl nvlink nvls nvml nvrm nvrtc nvswitch nvtx
+obj object objects observed occurred occurrences of off offline offload offloading offset
+offsets ofi ok old omit on once one online only oom op open opens operation operations operator
+operators ops opt optim optimal optimistic optimization optimizer option optional options or
+order ordinary org orig original os oss other otherwise otlp ours out outer outlines output
+outputs outside over overflow overlap overlapping overridden override overrides overriding
+overwriting own owned owner ownership owns pack package packages packed pad padded padding page
+paged pages pair panic parallel parallelism param parameter parameters params parent parentheses
+parse parsed parser parsing part partial partition partitions parts party pass passed passes
+passing past patch patched patches path paths pattern patterns pause paused payload pci pcie pd
+pdmux peer pending per percent performance performing permanently permission permissions
+permitted persistent perturb petit pg pgtables phase phi philox physical pick pickle pid
+piecewise pil pinned pip pipe pipeline pixel pixels place placeholder placeholders placement
+placements plain plan planned plans platform ple plugin plus pod point pointer points policy
+poll polling pool pooled pools populated port ports position positional positions positive posix
+possible post potential power pp ppid pre preallocated precise precision precomputed predict
+preemption preferred prefetch prefill prefix prefixes premature prepare prepared preparing
+preprocess preprocessed preprocessing presence present preserve preshuffle press previous
+primary printed prior priority probe proc proceed proceeding process processed processes
+processing processor produce produced producer produces profile profiled profiler profiling
+program progress proj project projection projections projector projects prometheus prompt
+prompts propagate properly protocol provide provided provider provides proxy pseudonym pt ptr
+ptrace pts ptx ptxas publish published publisher push put py pydantic pyspy python pytorch q qk
+qkv qp qsa quadro qualified quality quant quantization quantize quantized quantizing quark query
+queue queued quit qwen radix ragged raise raised ran random range rank ranks ras rate rates
+ratio raw ray rchar rdma rdzv re reached read reader reading readings reads ready real reap
+reaper reason reasoning rebalance rebalancing rebuild receive received receiver recent recipe
+recognised recommended record recorded recorder recording recursion recv redistribute
+redistribution reduce reduced reducing reduction redundant ref reference refresh refusal refused
+refusing reg regex region regions register registered registering registration registry regular
+rejected rejection rejoin rel release released reload reloading remain remaining remapping
+remedy remote remove removed rendezvous replace replaced replacement replay replayssm replica
+replicate replicated repo report reported reports req reqs requantization request requested
+requesting requests require required requires reserve reserved reset resident residual resize
+resolution resolve resolved resource response restart restarted restore restored result
+resulting results resume resumed ret retracted retraction retries retrieve retry retrying return
+returned returning returns reuse reuseport revision reward rid right ring rl rlimit rms rmsnorm
+ro robin roce rocm role roll root rope rotary rotatelogs rotation round rounding rounds route
+routed router routes routing row rows rpc rs rss rtx rules run runner running runpy runs runtime
+rust safe safetensors sam same sample sampled sampler samples sampling satisfy save saved saver
+saving say says scalar scale scaled scales scaling scatter scattered schedule scheduler
+schedulers scheduling schema scheme sconv scope score scoring scratch script sdpa se sec seccomp
+second seconds secrets secs section security securitycontext see seed seek seems seen segment
+segmentation segments select selected selecting selection selects self selinux semantic
+semantics send sending sent separate seq seqlen seqlens sequence sequences sequential serialized
+serve served server serves service serving session sessions set sets setting settings settle
+setup several sgl sglang sh sha shape shapes shard sharded sharding shards share shared sharing
+shm shmem short shorter shortest should show shrink shutdown shutting side sidecar signal signum
+sigquit sigterm silence silent silently silu simple simply simulate since single sink sinks site
+size sized sizes sizing skip skipped skipping sleep sleeping slice slices sliding slot slots
+slow slower slurm sm small smaller smg smi snapshot snapshots so sock socket sockets soft
+softmax some sorted source sources sp space span spans sparse sparsity spawn spec special
+specific specified specify specs speculative speculator speculators spid split splits sps spy
+src srt srun ss ssh ssl ssm stable stack stacks stage staged stages staging stale stamp
+standalone standard starlette start started starting starts startup stat state states static
+stats status stay stays std stdbuf stderr stdout step steps still stochastic stop stopped
+stopping storage store str strategies strategy stream streaming streams strict strictly stride
+strided strides string strings strip structural structure sts stuck style sub subclass
+subclasses submit submodule subproc subprocess succeeded success successfully such sudo suffix
+sum summary supplied support supported supports sure suspend svlogd swa swap sweep swi swiglu
+switch switching sxm sym symlink symm symmetric sympy sync synchronous syndrome syntax sys
+sysctl system table tables tabulate tactic tag tags tail tails take taken takes tanh target
+targets task tasks taskset tb tbo tc tck tcp te tee tell tells temperature template templates
+temporarily temporary tensor tensors terminal terminate terminated terminating tesla test
+testing text than that the their then there thermal these thing thinking third this those thread
+threadpool threads threshold throttle through throughput throwing ticks tied tier tile tilelang
+time timed timeout timer timers times timestamp timestamps timing title titles tl tls tma tmp to
+together tok token tokenized tokenizer tokens tokenspeed too took tool tools top topk topology
+torch torchao torchrun total tp tpot tqdm trace traceback traced tracer traces tracing track
+tracker tracking trailing train trained training transfer transferred transfers transform
+transformers translation transport treat treating tree trie tried triggered triggering triton
+trivial trt trtllm true truncate truncated trust truth try trying ttft tty tuned tuner tuning
+tuple turing turn twice two type types ue uint unable unallocated unauthorized unavailable
+unbound unconsumed undefined under uner unexpected unexpectedly unflatten unhandled unicode
+unified uniform uninitialized union unique unit unknown unlock uno unquantized unreachable
+unrecognized unregistered unresponsive unset unsupported until unused up update updated upgrade
+upper url urls usage use used user uses using usr usually utf utilisation utilization utils
+utotun uuid uv uvicorn va valid validate validated validation value values var variable variant
+variants vendor venv verbs verification verified verify version versions via video videos view
+violation virtual visible vision visual vl vllm vmm vocab vocabulary volta vs wait waiting
+waitpid waits wall warm warmed warmup warmups warn warning warnings was watchdog waterfill
+watermark watts wave wchan wchar weight weights were wget what when where whether which while
+whitespace who whole whom whose why wide width will window windows wired wise with within
+without wna wo word words work workbench worker workers workloads works workspace world would
+wrap wrapped wrapper write writer writers writes writing written wrong wrote xet xformers
+xgrammar xid xpu yama yet zero zigzag zmq zombie
+    """.split()  # noqa: SIM905
 )
 
 MIXED = frozenset(

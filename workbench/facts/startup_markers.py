@@ -321,8 +321,14 @@ ERRORS: tuple[Marker, ...] = (
         "capture_failed", r"Capture (?:[\w-]+ ){0,4}(?:cuda|CUDA|cpu|CPU) graph failed:(?P<why>.{0,300})",
         "graph failed: {e}",
     ),
-    _error("exception", r"Scheduler hit an exception:", "Scheduler hit an exception:"),
-    _error("exception", r"^TpModelWorkerClient hit an exception:", ""),
+    _error("exception", r"(?<!\w)Scheduler hit an exception:", "Scheduler hit an exception:"),
+    _error("exception", r"^(?P<who>\w{1,60}) hit an exception:", ""),
+    _error(
+        "port_taken",
+        r"attempting to bind on address \([^)\n]{0,80}?(?P<port>\d{1,5})\): address already in use"
+        r"|\[Errno (?:98|48)\][^\n]{0,80}[Aa]ddress already in use",
+        "",
+    ),
     _error("health_failed", r"^Health check failed\.", "Health check failed."),
     _error(
         "work_status",
@@ -331,7 +337,23 @@ ERRORS: tuple[Marker, ...] = (
         "",
     ),
     _error("deepep_timeout", r"DeepEP (?:error|timeout)[^\n]{0,20}timeout|DeepEP timeout", ""),
-    # Below: texts of torch, NCCL and CPython, not of SGLang.
+    # Below: texts of torch, NCCL, CPython and launchers, not of SGLang.
+    _error(
+        "rank_died",
+        r"mpi(?:run|exec) noticed that process rank (?P<rank>\d{1,6}) with PID (?P<pid>\d+) on node \S+ "
+        r"exited on signal (?P<signal>\d{1,2})",
+        "",
+    ),
+    # torchrun's numbers here are of this node; its report names the ranks of the job (`reported_exits`).
+    _error(
+        "child_failed",
+        r"failed \(exitcode: (?P<exit_code>-?\d+)\) local_rank: \d+ \(pid: (?P<pid>\d+)\) of binary",
+        "",
+    ),
+    _error(
+        "rank_died",
+        r"\[RANK (?P<rank>\d{1,6})\] Executor loop crashed on this rank", "",
+    ),
     _error(
         "heartbeat",
         r"(?:Heartbeat monitor timed out!|First PG on this rank that detected no heartbeat"
@@ -397,7 +419,8 @@ HINT = re.compile(
     r"server_args=|begin|end[s.]|allocated|VA upper|nccl==|taken\.|activat|utotun|\[AutoTuner|DeepGEMM"
     r"|Capturing|Registering|is disabled|max_total|fired up|batch|shards|finish the"
     r"|scheduler (?:died|is dead)|crashed with|Child process|sigquit|SIGQUIT|atchdog|warmup error"
-    r"|graph failed|hit an exc|eartbeat|DeepEP|Health check|nccl[A-Z]|NCCL|gloo/|closed by peer|emory"
+    r"|graph failed|hit an exc|already in use|noticed that|exitcode|loop crashed"
+    r"|eartbeat|DeepEP|Health check|nccl[A-Z]|NCCL|gloo/|closed by peer|emory"
     r"|oom-kill|Xid|CUDA[ _]|Fatal P|Traceback"
 )
 

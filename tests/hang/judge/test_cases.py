@@ -24,7 +24,7 @@ NOT_CLEARED = {"trap-dp-healthy": "not checked: main process"}
 # Rules that no case of the table is of.
 WITHOUT_CASE = {
     "sequence_numbers", "collective_timeout", "deepep_timeout", "held_rank", "health_check", "stuck_helper",
-    "late_health", "launch_counts",
+    "late_health", "launch_counts", "other_operations", "ras_missing", "orphans", "port_taken",
     "gpu_computes", "outside_group", "loop_sync", "loop_collective",
 }  # fmt: skip
 

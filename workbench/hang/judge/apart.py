@@ -53,7 +53,9 @@ def _behind_the_receive(
 
     Most ranks in a collective of the loop's work and few in the receive: those few may have left it out.
     """
-    rest = tuple(rank for rank in ranks if rank not in receiving)
+    rest = tuple(r for r in ranks if r not in receiving and not waits.in_pair(r.frames))
+    if not rest:  # two ends of a pipeline's connection wait for each other
+        return ()
     own_work = all(rank.wait not in waits.FOR_OTHERS | waits.ON_DEVICE for rank in rest)
     known = all(rank.wait != "UNKNOWN" for rank in rest)
     fewer = len(rest) < len(receiving) or len(ranks) == 2
@@ -103,6 +105,28 @@ def stopped_alone(group: RankGroup) -> tuple[GroupRank, ...]:
     stopped = tuple(rank for rank in group.alive if rank.stopped)
     alone = group.expected == 1
     return stopped if len(stopped) < group.expected or alone else ()
+
+
+def in_another_collective(group: RankGroup) -> tuple[GroupRank, ...]:
+    """Return the one rank of at least three that by the flight recorder waits in another collective."""
+    counts = Counter(group.other_operations.values())
+    common, count = counts.most_common(1)[0]
+    alone = [n for n, operation in group.other_operations.items() if operation != common]
+    if len(alone) != 1 or count < 2:
+        return ()
+    return tuple(GroupRank(number, Rank(number)) for number in alone)
+
+
+def silent_to_ras(group: RankGroup) -> tuple[GroupRank, ...]:
+    """Return the ranks from which NCCL's RAS has no answer."""
+    return tuple(GroupRank(number, Rank(number)) for number in group.missing_by_ras)
+
+
+def died_by_log(group: RankGroup) -> tuple[GroupRank, ...]:
+    """Return the ranks of which the log says that they died, without an exit code."""
+    told = (one.event.facts for one in group.story.errors_of("rank_died"))
+    numbers = {int(facts["rank"]) for facts in told if not {"exit_code", "signal"} & set(facts)}
+    return tuple(GroupRank(number, Rank(number)) for number in sorted(numbers))
 
 
 def behind_by_number(group: RankGroup) -> tuple[GroupRank, ...]:

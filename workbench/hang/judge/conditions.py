@@ -139,8 +139,12 @@ def serving(group: RankGroup, phase: Phase) -> bool:
     batch = [
         rank for rank in group.alive if waits.in_batch(rank.frames) or waits.in_batch(rank.before)
     ]
-    if not (batch and group.twice) or any(rank.compilers for rank in group.alive):
+    if not group.twice or any(rank.compilers for rank in group.alive):
         return False
+    if (
+        not batch
+    ):  # between two batches: the log has one from between the looks, and every loop turns
+        return group.progressed and all(rank.turns for rank in group.alive)
     # A batch of these ranks ended, or every rank that works at one is elsewhere in it.
     return group.progressed or all(rank.turns for rank in batch)
 
@@ -195,6 +199,12 @@ def polls(group: RankGroup) -> bool:
     """Whether a rank uses CPU time at one place of its event loop, and nothing shows that it gets on."""
     still = (r for r in group.alive if r.in_loop and r.same_stack and r.moving is None)
     return group.complete and group.twice and any(still)
+
+
+def orphaned(group: RankGroup) -> bool:
+    """Whether what launched the ranks is gone: process 1 is their parent, and no main process is there."""
+    parents = {rank.process.parent if rank.process else None for rank in group.alive}
+    return group.mute and parents == {1}
 
 
 def idle(group: RankGroup, phase: Phase) -> bool:

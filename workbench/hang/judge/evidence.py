@@ -28,6 +28,10 @@ _TELLING = (
     "heartbeat", "collective_timeout", "load_barrier", "rank_died", "child_crashed", "out_of_memory", "xid",
     "nccl_error", "gloo_error", "cuda_error", "capture_failed", "warmup_failed", "exception", "fatal",
 )  # fmt: skip
+_PROCESSES = {
+    "DetokenizerManager": "the detokenizer", "TokenizerManager": "the tokenizer manager",
+    "DataParallelController": "the data parallel controller",
+}  # fmt: skip
 _SEVERITY: dict[str, Severity] = {
     "slow": "warning", "cannot_tell": "warning", "idle": "note", "serving": "note"
 }  # fmt: skip
@@ -99,8 +103,10 @@ def summary(judged: Judgement, groups: Sequence[RankGroup]) -> str:
         return f"dead rank {where}: {_gone(group)}; {names(group.alive)} {_is(group.alive)} alive"
     if rule.state == "crashed":
         first = raised(group)
-        whose = f"{first.line.rank or 'the server'} raised" if first is not None else ""
+        whose = f"{_raiser(first)} raised" if first is not None else ""
         texts = f"{whose} {first.ended}" if first is not None and first.ended else rule.evidence
+        if rule.code == "server_died" and not whose and (group.dead or odd):
+            texts = _gone(group) if group.dead else f"{names(odd)} died, by the log"
         return f"crashed {where}: {shorten(texts, 160)}"
     if rule.state in ("idle", "serving"):
         return f"healthy and {state}: {rule.evidence} ({count})"
@@ -122,6 +128,12 @@ def summary(judged: Judgement, groups: Sequence[RankGroup]) -> str:
         how = " or ".join(sorted(halted)) if "" not in halted else "apart from the others"
         return f"{state} {where}: {names(odd)} {_is(odd)} {how}{theirs}"
     return f"{state} {where}: {rule.evidence}; there is no odd rank"
+
+
+def _raiser(error: MarkedLine) -> str:
+    """Return whose exception it is: a rank's, or that of a process next to the ranks."""
+    who = error.event.facts.get("who", "")
+    return error.line.rank or _PROCESSES.get(who, "the server")
 
 
 def _is(ranks: Sequence[GroupRank]) -> str:
@@ -419,6 +431,12 @@ def _further(judged: Judgement) -> list[Finding]:
                 "the ranks are at different places, and by the rules none of them is behind",
                 places,
             )
+    for one in group.story.errors_of("xid")[:MOST]:
+        note(
+            "xid",
+            f"the kernel reports Xid {one.event.facts['xid']} of the GPU {one.event.facts['device']}",
+            _quoted(one),
+        )
     if resting := _resting(group):
         note(
             "gpu_at_rest",

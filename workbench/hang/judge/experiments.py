@@ -270,6 +270,12 @@ STEPS: Mapping[str, Step] = {
         "nothing else changed",
         cost="seconds",
     ),
+    "free_port": Step(
+        act="change nothing in the launch; see which process has the port: ss -ltnp",
+        right="a process is listed at the port: end it, or launch with another --port",
+        wrong="none is listed: the port is in another network namespace, or was free again; launch once more",
+        cost="seconds",
+    ),
     "ask_health": Step(
         engine="sglang",
         act="send one request with a time limit: curl -m 20 http://HOST:PORT/health_generate",

@@ -67,6 +67,12 @@ def helpers(hosts: Iterable[Sequence[Snapshot]]) -> tuple[Helper, ...]:
             before = [p for s in listed[:-1] for p in s.processes if p.role == role and p.state]
             gone = {p.pid: Helper(role, p.pid, p.host, "") for p in before if p.pid not in now}
             found += gone.values() if not last else ()
+        # Each tokenizer worker has requests of its own: one that has ended is a fault beside others.
+        found += [
+            Helper(p.role, p.pid, p.host, p.state or "", once=False)
+            for p in now.values()
+            if p.role == "tokenizer" and p.state in ("Z", "X")
+        ]
     return tuple(found)
 
 
@@ -147,13 +153,22 @@ def counts_text(records: Mapping[str, object], pids: Mapping[int, int], size: in
     return "; ".join(parts)
 
 
-def _communicators(records: Mapping[str, object]) -> Iterator[list[dict[str, Any]]]:
-    """Yield the ranks of each communicator of RAS's last answer."""
+def _answers(records: Mapping[str, object]) -> list[dict[str, Any]]:
+    """Return the communicators of RAS's last answer."""
     reports = records.get("ras")
     last = reports[-1] if isinstance(reports, list) and reports else reports
     communicators = last.get("communicators") if isinstance(last, dict) else None
-    for one in communicators if isinstance(communicators, list) else ():
-        ranks = one.get("ranks") if isinstance(one, dict) else None
+    return (
+        [one for one in communicators or () if isinstance(one, dict)]
+        if isinstance(communicators, list)
+        else []
+    )
+
+
+def _communicators(records: Mapping[str, object]) -> Iterator[list[dict[str, Any]]]:
+    """Yield the ranks of each communicator of RAS's last answer."""
+    for one in _answers(records):
+        ranks = one.get("ranks")
         yield [r for r in ranks if isinstance(r, dict)] if isinstance(ranks, list) else []
 
 
@@ -184,29 +199,57 @@ def behind_by_flight(records: Mapping[str, object]) -> tuple[int, ...]:
 
     Only where a rank that came further still waits: what all have completed says nothing.
     """
+    found: set[int] = set()
+    for ranks in _reached(records):
+        most = max(number for number, _, _ in ranks.values())
+        waits = any(number == most and not done for number, done, _ in ranks.values())
+        if len(ranks) > 1 and waits:
+            found |= {rank for rank, (number, _, _) in ranks.items() if number < most}
+    return tuple(sorted(found))
+
+
+def other_operations(records: Mapping[str, object]) -> Mapping[int, str]:
+    """Return by rank the collective it waits in, where ranks of a group wait in different ones."""
+    for ranks in _reached(records):
+        numbers = {number for number, _, _ in ranks.values()}
+        waiting = {rank: what for rank, (_, done, what) in ranks.items() if not done}
+        if len(numbers) == 1 and len(waiting) == len(ranks) and len(set(waiting.values())) > 1:
+            return waiting
+    return {}
+
+
+def _reached(records: Mapping[str, object]) -> list[dict[int, tuple[int, bool, str]]]:
+    """Return by group what each rank came to: the number, whether it completed, and the operation."""
     recordings = records.get("flight")
-    reached: dict[str, dict[int, tuple[int, bool]]] = {}
+    reached: dict[str, dict[int, tuple[int, bool, str]]] = {}
     for one in recordings if isinstance(recordings, list) else ():
         rank = one.get("rank") if isinstance(one, dict) else None
         if isinstance(rank, int):
             for group, last in _last_collectives(one).items():
                 reached.setdefault(group, {})[rank] = last
-    found: set[int] = set()
-    for ranks in reached.values():
-        most = max(number for number, _ in ranks.values())
-        waits = any(number == most and not done for number, done in ranks.values())
-        if len(ranks) > 1 and waits:
-            found |= {rank for rank, (number, _) in ranks.items() if number < most}
-    return tuple(sorted(found))
+    return list(reached.values())
 
 
-def _last_collectives(recording: Mapping[str, object]) -> dict[str, tuple[int, bool]]:
-    """Return by group the highest number of a rank's collectives, and whether it completed."""
+def _last_collectives(recording: Mapping[str, object]) -> dict[str, tuple[int, bool, str]]:
+    """Return by group the highest number of a rank's collectives, whether it completed, and what it is."""
     entries = recording.get("entries")
-    last: dict[str, tuple[int, bool]] = {}
+    last: dict[str, tuple[int, bool, str]] = {}
     for entry in entries if isinstance(entries, list) else ():
         number, group = entry.get("sequence"), str(entry.get("group"))
-        of_pairs = re.search(r"send|recv|coalesced", str(entry.get("operation")))
-        if isinstance(number, int) and not of_pairs and number >= last.get(group, (-1, False))[0]:
-            last[group] = (number, entry.get("state") == "completed")
+        what = str(entry.get("operation"))
+        of_pairs = re.search(r"send|recv|coalesced", what)
+        if isinstance(number, int) and not of_pairs and number >= last.get(group, (-1,))[0]:
+            last[group] = (number, entry.get("state") == "completed", what)
     return last
+
+
+def missing_by_ras(records: Mapping[str, object]) -> tuple[int, ...]:
+    """Return the ranks of which NCCL's RAS has no answer, in a communicator that lists those it misses."""
+    found: set[int] = set()
+    for one in _answers(records):
+        missing = one.get("missing_ranks")
+        for rank in missing if isinstance(missing, list) else ():
+            number = rank.get("rank") if isinstance(rank, dict) else None
+            if isinstance(number, int) and not isinstance(number, bool):
+                found.add(number)
+    return tuple(sorted(found))

@@ -86,6 +86,8 @@ def rank_groups(scene: Scene) -> list[RankGroup]:
         mute=whole(arguments, "nnodes") == 1 and group_facts.mute(scene),
         behind=group_facts.behind(scene.records, _by_pid(seen), expected),
         counts=group_facts.counts_text(scene.records, _by_pid(seen), expected),
+        other_operations=group_facts.other_operations(scene.records),
+        missing_by_ras=group_facts.missing_by_ras(scene.records),
         behind_by_flight=group_facts.behind_by_flight(scene.records),
         held_up=_held_up(scene),
     )

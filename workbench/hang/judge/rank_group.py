@@ -47,6 +47,8 @@ class GroupRank:
         How it was halted in the last snapshot, by a signal or a tracer.
     gone
         How it died ("" for a rank that lives).
+    child_works
+        Whether a process below it that is no rank, such as a compile worker of torch, uses CPU time.
     """
 
     number: int
@@ -69,6 +71,7 @@ class GroupRank:
     gpu: Gpu | None = None
     halted: halts.Halted = ""
     gone: str = ""
+    child_works: bool = False
 
     @property
     def stopped(self) -> bool:
@@ -180,6 +183,10 @@ class RankGroup:
         Numbers of ranks that launched fewer collectives, by NCCL's counts and by torch's flight recorder.
     counts
         In words, how many collectives which ranks launched by NCCL's counts, where they differ.
+    other_operations
+        By rank, the collective it waits in by torch's flight recorder, where ranks wait in different ones.
+    missing_by_ras
+        Numbers of ranks from which NCCL's RAS has no answer.
     held_up
         Roles of processes next to the ranks that are at one place of their own work in both snapshots.
     mute
@@ -211,6 +218,8 @@ class RankGroup:
     behind: tuple[int, ...] = ()
     behind_by_flight: tuple[int, ...] = ()
     counts: str = ""
+    other_operations: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    missing_by_ras: tuple[int, ...] = ()
     held_up: tuple[str, ...] = ()
     helpers: tuple[Helper, ...] = ()
     cores: tuple[Core, ...] = ()

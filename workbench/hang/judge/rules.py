@@ -13,7 +13,15 @@ from typing import Literal
 from workbench.core.finding import Confidence
 from workbench.hang.judge import conditions as c
 from workbench.hang.judge import votes
-from workbench.hang.judge.apart import apart, apart_at_rest, behind_by_number, stopped_alone
+from workbench.hang.judge.apart import (
+    apart,
+    apart_at_rest,
+    behind_by_number,
+    died_by_log,
+    in_another_collective,
+    silent_to_ras,
+    stopped_alone,
+)
 from workbench.hang.judge.rank_group import GroupRank, RankGroup
 from workbench.hang.records import Phase, State
 
@@ -92,9 +100,13 @@ RULES: tuple[Rule, ...] = (
          "compiled a kernel", ("precompile", "why_dead", "soft_watchdog"),
          unknown="which rank was late: the one that reports the timeout is not the one at fault",
          explained=True),
+    Rule("port_taken", "crashed", lambda k, p: not k.alive and c.reports(k, "port_taken"),
+         "the HTTP server could not bind its port: the address is already in use",
+         "another process has the port, an earlier launch of this server for example", ("free_port",),
+         explained=True),
     Rule("server_died", "crashed", lambda k, p: c.server_died(k) or (k.over and bool(k.dead)),
          "all ranks have exited, and the log or an exit code says why",
-         "the server has died", ("why_dead", "soft_watchdog")),
+         "the server has died", ("why_dead", "soft_watchdog"), names=died_by_log),
     Rule("dead_rank", "dead_rank", lambda k, p: bool(k.missing and k.alive),
          "a rank of the group is dead or absent, and others are alive",
          "the others wait for a missing rank; where they wait is a consequence",
@@ -142,6 +154,10 @@ RULES: tuple[Rule, ...] = (
          "requests do not get through: the tokenizer manager, the detokenizer or the way between them",
          ("more_snapshots",),
          unknown="which process does not answer: the stacks of the ranks do not show it"),
+    Rule("orphans", "cannot_tell", lambda k, p: c.orphaned(k) and (c.serving(k, p) or c.idle(k, p)),
+         "the ranks look healthy, and their parent is process 1: the server's main process is not there",
+         "the main process has ended, and nothing answers requests", ("why_dead",),
+         unknown="whether the main process is process 1 itself, as in a container"),
     Rule("stuck_helper", "cannot_tell", lambda k, p: bool(k.held_up) and (c.serving(k, p) or c.idle(k, p)),
          "the ranks look healthy, and a process of the server, not a rank, is at one place of its own work "
          "in both snapshots", "requests do not get through while it is there", ("native", "more_snapshots"),
@@ -285,6 +301,15 @@ RULES: tuple[Rule, ...] = (
          "every rank is at the same place in both snapshots",
          "what it waits for is not in its Python frames",
          ("native", "soft_watchdog"), names=apart),
+    Rule("other_operations", "hung", lambda k, p: not k.alive and bool(k.other_operations),
+         "by torch's flight recorder, ranks wait at one number in different collectives",
+         "the ranks do not run the same program: each waits for peers that are in another collective",
+         ("dist_debug",), names=in_another_collective, at_most="likely",
+         unknown="where the ranks parted: there are no stacks"),
+    Rule("ras_missing", "hung", lambda k, p: not k.alive and bool(k.missing_by_ras),
+         "NCCL RAS has no answer from a rank", "that rank is stopped, dead or cut off from the network",
+         ("why_dead",), names=silent_to_ras, at_most="possible",
+         unknown="whether that rank lives: its process is not in the evidence"),
     Rule("launch_counts", "cannot_tell", lambda k, p: not k.alive and bool(k.behind),
          "by NCCL's own counts (RAS), ranks have launched different numbers of collectives",
          "on a server that works one query can show the same: ask again, and see whether the counts move",

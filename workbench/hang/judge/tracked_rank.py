@@ -25,6 +25,10 @@ APART = 1.0
 BUSY_CPU = 0.1
 # Bytes a second above which reading or writing counts as getting on.
 BUSY_IO = 1e6
+# CPU seconds a second of a child that works, and of a thread that receives a download rather than sleeps.
+_CHILD_CPU = 0.5
+_RECEIVES = 0.02
+_DEEPEST = 64
 
 
 @dataclasses.dataclass(slots=True)
@@ -151,11 +155,40 @@ def _with_motion(rank: GroupRank, sightings: Sequence[tuple[Snapshot, Process]])
         same = bool(set(before.lock_files) & set(after.lock_files))  # at another lock it got on
     sleeps = _sleeps(earlier, before.pid) and _sleeps(later, after.pid)
     rank = dataclasses.replace(
-        rank, cpu=cpu, main_cpu=main, io=io, same_stack=same, sleeps=sleeps, before=stack
+        rank,
+        cpu=cpu,
+        main_cpu=main,
+        io=io,
+        same_stack=same,
+        sleeps=sleeps,
+        before=stack,
+        child_works=_child_works(earlier, later, before.pid),
     )
     moving = _moving(rank)
     # A tracer that pauses it may do so since the first snapshot: that it did not move shows nothing.
     return dataclasses.replace(rank, moving=None if rank.paused and not moving else moving)
+
+
+def _child_works(earlier: Snapshot, later: Snapshot, pid: int) -> bool:
+    """Whether a descendant that is no rank used CPU time between two snapshots."""
+    seconds = max(later.at - earlier.at, APART)
+    before = {(p.pid, p.started): p.cpu_seconds for p in earlier.processes}
+    parents = {p.pid: p.parent for p in later.processes}
+
+    def below(process: Process) -> bool:
+        above = process.parent
+        for _ in range(_DEEPEST):
+            if above is None or above == pid:
+                break
+            above = parents.get(above)
+        return above == pid
+
+    return any(
+        p.rank is None
+        and (rate(before.get((p.pid, p.started)), p.cpu_seconds, seconds) or 0.0) > _CHILD_CPU
+        and below(p)
+        for p in later.processes
+    )
 
 
 def _sleeps(snapshot: Snapshot, pid: int) -> bool:
@@ -176,6 +209,11 @@ def _moving(rank: GroupRank) -> bool | None:
         return False
     if rank.compilers or (rank.io or 0.0) > BUSY_IO or rank.same_stack is False:
         return True
+    if rank.child_works and rank.wait in ("QUEUE", "IPC", "JIT"):
+        return True  # it waits for what its child works at
+    used = rank.main_cpu if rank.main_cpu is not None else rank.cpu
+    if waits.reads_network(rank.frames) and (used or 0.0) > _RECEIVES:
+        return None  # a download comes in small pieces, at one place of the code
     busy = (rank.cpu or 0.0) > BUSY_CPU
     if busy and rank.same_stack and rank.in_loop and rank.wait == "RUNNING":
         # In the event loop CPU time at one place is no work: a device is polled there without a frame of it.

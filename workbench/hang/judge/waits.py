@@ -160,6 +160,15 @@ _BATCH = re.compile(
     r"|launch_batch_sample_if_needed|forward|forward_extend|forward_decode|verify|draft\w*"
     r"|execute_model|sample_tokens|execute_dummy_batch)$"
 )
+# Sends and receives between two neighbours of a pipeline: each end waits for the other, and the two frames
+# above the event loop's own say so.
+_OF_PAIRS = re.compile(
+    r"(?:^|\.)(?:point_to_point_pyobj|_pp_(?:commit|send|recv)\w*|(?:send|recv)_tensor_dict|i?send|i?recv)$"
+)
+# Reads of a network connection: their bytes are in no counter of /proc/PID/io.
+_NETWORK = re.compile(
+    r"(?:^|/)(?:ssl|http/client|socket)\.py$|(?:^|/)(?:urllib3|requests|httpx|httpcore|aiohttp)/"
+)
 # What vLLM's workers do of the start-up inside the loop that later serves: no loop of a server yet.
 _START_UP = re.compile(
     r"(?:^|\.)(?:determine_available_memory|initialize_from_config|compile_or_warm_up_model|initialize_cache)$"
@@ -270,6 +279,24 @@ def in_receive(frames: Sequence[Frame]) -> bool:
             return False
         receives = receives or bool(_RECEIVING.search(frame.function))
     return False
+
+
+def in_pair(frames: Sequence[Frame]) -> bool:
+    """Whether a stack waits for a neighbour in a pipeline, directly below the event loop."""
+    for frame in frames:
+        if _EVENT_LOOP.search(frame.function):
+            return False
+        if _BATCH.search(frame.function):
+            return False
+        if _OF_PAIRS.search(frame.function) and in_event_loop(frames):
+            return True
+    return False
+
+
+def reads_network(frames: Sequence[Frame]) -> bool:
+    """Whether a stack reads a network connection, as a download does."""
+    frame = telling_frame(frames)
+    return frame is not None and bool(_NETWORK.search(frame.file)) and "zmq/" not in frame.file
 
 
 def wait_class(frames: Sequence[Frame]) -> WaitClass:

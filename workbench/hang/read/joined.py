@@ -19,6 +19,7 @@ from workbench.hang.read.engine import (
     version_of,
     with_engine_roles,
 )
+from workbench.hang.read.exits import without_victims
 from workbench.hang.read.families import with_families
 from workbench.hang.read.host import Host, Moment, command_arguments, log_moments
 from workbench.hang.read.launch_sizes import launch_sizes
@@ -366,7 +367,7 @@ class Joined:
                 for index, code in log.exits.items():
                     number = index + first if index >= 0 else ranks.get(index, index)
                     found.setdefault(number, code)
-        return found
+        return without_victims(found)
 
     def _launch_number(self, rank: Rank) -> int:
         """Return a rank's number among all ranks of the launch; replicas follow one another."""

@@ -15,6 +15,7 @@ from workbench.errors import clean
 from workbench.evidence.redact import without_prompts
 from workbench.facts.engine_phases import marker_reader
 from workbench.facts.startup_markers import Event
+from workbench.hang.read.exits import exits
 from workbench.hang.read.prefixes import without_prefix
 from workbench.hang.read.pyspy import TextDump, read_faulthandler, read_text, read_watchdog
 from workbench.hang.read.vllm_lines import has_vllm_lines, read_vllm_line, sizes_of, version_of
@@ -59,7 +60,6 @@ _RANK_ONLY = re.compile(r"^\[rank(\d{1,6})\]:")
 _LEVELS = {"I": "info", "W": "warning", "E": "error", "F": "fatal"}
 _NODE_RANK = re.compile(r"\bnode_rank['\"]?[=:] ?(\d{1,6})")
 _NNODES = re.compile(r"\bnnodes['\"]?[=:] ?(\d{1,6})")
-_NORMAL_END = re.compile(r"\b(?:SIGTERM|SIGINT) received|Gracefully exiting|KeyboardInterrupt")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ def read_log(stream: IO[bytes], name: str, host: str = "", *, year: int = 0) -> 
         Log(name, _bounded(lines, events), host, text.total, last),
         fields_of(text.arguments)[0] if text.arguments else sizes_of(messages),
         tuple(dumps),
-        _exits(lines, events),
+        exits(lines, events),
         frozenset(
             e.marker.versions
             for e in events
@@ -446,23 +446,3 @@ def _bounded(lines: Sequence[LogLine], events: Sequence[Event | None]) -> tuple[
         told = told[: room // 2] + told[-(room - room // 2) :]
     kept |= set(told)
     return tuple(lines[index] for index in sorted(kept))
-
-
-def _exits(lines: Sequence[LogLine], events: Sequence[Event | None]) -> dict[int, int]:
-    """Return the exit codes that the log tells; an end that was asked for is no crash."""
-    found: dict[int, int] = {}
-    for line, event in zip(lines, events, strict=True):
-        if _NORMAL_END.search(line.text):
-            return found
-        code = event.facts.get("exit_code") if event else None
-        if event is None or code is None:
-            continue
-        name = re.fullmatch(r"scheduler_(\d{1,6})", event.facts.get("name", ""))
-        if "rank" in event.facts or name:
-            index = int(event.facts["rank"] if name is None else name[1])
-        elif "pid" in event.facts:
-            index = -int(event.facts["pid"])
-        else:
-            continue
-        found.setdefault(index, int(code))
-    return found

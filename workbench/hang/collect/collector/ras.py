@@ -25,6 +25,7 @@ _PLACE = r" -- GPU \S{1,40} managed by process (\d{1,10}) on node (\S{1,200})$"
 _MANY = re.compile(r"(\d{1,6}) ranks " + _COUNT + "$")
 _ALONE = re.compile(r"Rank (\d{1,6}) " + _COUNT + _PLACE)
 _LISTED = re.compile(r"Rank (\d{1,6})" + _PLACE)
+_MISSING = re.compile(r"The missing ranks?: ([\d, -]{1,2000})$")
 _MOST_LISTED = 65536
 _WORD = re.compile(r"(?:[0-9a-fx]{1,20}|[\d.+]{1,20}|[A-Z_]{2,40}|[a-z_ ]{2,40}|[\d :.TZ-]{8,32})$")
 
@@ -88,26 +89,46 @@ def of_text(answer: bytes) -> dict[str, Any]:
     text = answer.decode("utf-8", "replace")
     version = re.search(r"NCCL version (\S{1,40})", text)
     found: dict[str, dict[int, dict[str, Any]]] = {}
-    name, operation, groups = "", "", []
+    missing: dict[str, set[int]] = {}
+    name = operation = ""
+    groups: list[tuple[int, int, dict[int, tuple[int, str]]]] = []
     for line in [*(one.strip() for one in text.splitlines()), ""]:
         begins, named = _COMMUNICATOR.match(line), _OPERATION.match(line)
         if (begins or named or not line) and groups:
-            _add(found.setdefault(name, {}), operation, groups)
+            _add(found.setdefault(name, {}), operation, groups, missing.get(name, set()))
             groups = []
         if begins:
             name = begins.group(1)
         elif named:
             operation = named.group(1)
+        elif _MISSING.match(line):
+            missing.setdefault(name, set()).update(_numbers(line))
         elif operation:
             _counted(line, groups)
     return {
         "nccl_version": version.group(1) if version else "",
         "timestamp": "",
         "communicators": [
-            {"hash": name, "size": len(ranks), "ranks": [ranks[rank] for rank in sorted(ranks)]}
-            for name, ranks in found.items()
+            {
+                "hash": name,
+                "size": len(found.get(name, {})) + len(missing.get(name, ())),
+                "ranks": [one for _, one in sorted(found.get(name, {}).items())],
+                "missing_ranks": [{"rank": rank} for rank in sorted(missing.get(name, ()))],
+            }
+            for name in {**found, **missing}
         ],
     }
+
+
+def _numbers(line: str) -> set[int]:
+    """Return the numbers after the colon of a line, of which ``4-7`` are four."""
+    found: set[int] = set()
+    for part in line.partition(":")[2].split(","):
+        low, _, high = part.strip().partition("-")
+        if low.isdigit() and int(low) < _MOST_LISTED:
+            last = int(high) if high.isdigit() else int(low)
+            found.update(range(int(low), min(last, _MOST_LISTED) + 1))
+    return found
 
 
 def _counted(line: str, groups: list[tuple[int, int, dict[int, tuple[int, str]]]]) -> None:
@@ -127,15 +148,16 @@ def _add(
     ranks: dict[int, dict[str, Any]],
     operation: str,
     groups: list[tuple[int, int, dict[int, tuple[int, str]]]],
+    missing: set[int],
 ) -> None:
-    size = sum(many for many, _, _ in groups)
+    size = sum(many for many, _, _ in groups) + len(missing)
     named = {rank for _, _, listed in groups for rank in listed}
     silent = [many for many, _, listed in groups if not listed]
     complete = all(many == len(listed) for many, _, listed in groups if listed)
     if size > _MOST_LISTED or not complete or len(silent) > 1 or any(r >= size for r in named):
         return
     for _, count, listed in groups:
-        for rank in listed or set(range(size)) - named:
+        for rank in listed or set(range(size)) - named - missing:
             pid, host = listed.get(rank, (None, ""))
             one = ranks.setdefault(rank, {"rank": rank, "collective_counts": {}})
             one["collective_counts"][operation] = count
