@@ -24,7 +24,7 @@ LOWEST_UV := $(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python 
 LOWEST_PYTEST = LOWEST=1 $(LOWEST)/bin/python -m pytest -n auto --maxprocesses 2 --dist loadfile \
   -m "not engine and not browser"
 LOWEST_TESTS ?= tests
-LOWEST_IGNORED := browser engines hang/live weights/test_live.py incident/test_server.py \
+LOWEST_IGNORED := browser engines hang/live weights/test_live.py weights/test_live_answers.py incident/test_server.py \
   incident/test_hang.py notebooks/test_hang_notebook.py notebooks/test_notebooks.py
 # With the extra `replay`, whose transformers raises huggingface-hub; without it the others are really lowest.
 LOWEST_REPLAY := test_packaging.py speculation/model/test_draft.py speculation/model/test_fidelity.py \

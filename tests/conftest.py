@@ -22,7 +22,12 @@ PROCESSES = (
     "hang/collect/test_processes.py",
     "hang/collect/test_hostile.py",
 )
-SERVERS = ("weights/test_live.py", "incident/test_server.py", "incident/test_hang.py")
+SERVERS = (
+    "weights/test_live.py",
+    "weights/test_live_answers.py",
+    "incident/test_server.py",
+    "incident/test_hang.py",
+)
 # Tests that run the shipped notebooks, which write into the same folder.
 NOTEBOOKS = (
     "notebooks/test_notebooks.py",

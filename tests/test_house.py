@@ -44,15 +44,6 @@ TABLES = ("__init__.py", "core/render.py")
 OF_THE_PACKAGE = {"__version__", "__file__"}
 
 LONGEST = 500  # lines of a file: beyond that nobody reads it whole
-# Longer today. A file that has become shorter must leave the list, and no other may join it.
-TOO_LONG = {
-    "tests/hang/collect/test_collector.py",
-    "tests/hang/judge/test_borders.py",
-    "tests/hang/read/test_scene.py",
-    "tests/weights/test_borders.py",
-    "tests/weights/test_live.py",
-    "tests/weights/test_verdict.py",
-}
 
 
 def room_of(path: Path) -> str:
@@ -263,4 +254,4 @@ def test_no_file_is_longer_than_can_be_read() -> None:
         for path in files
         if path.read_bytes().count(b"\n") > LONGEST
     }
-    assert long == TOO_LONG
+    assert long == set()

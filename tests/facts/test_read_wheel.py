@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from workbench.errors import EngineError
-from workbench.facts import read_wheel, rows
+from workbench.facts import read_wheel, rows, watched
 from workbench.facts.harvest.flags import flags
 from workbench.facts.harvest.wheel import Wheel
 
@@ -130,3 +131,71 @@ def test_what_is_no_wheel_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_a_file_that_is_no_python_is_passed_over(tmp_path: Path) -> None:
     path = wheel(tmp_path, "0.1.0", OLD, models__odd="EntryClass = [\n", environ="class Envs:\n  (")
     assert read_wheel.facts_of(Wheel(path))["flag", "quiet"].value["sort"] == "switch"
+
+
+NAMED = "def init_all_cuda_graphs(self):\n    pass\n"
+FUNCTION = ("function", "init_all_cuda_graphs@managers/scheduler.py")
+
+
+def two_wheels(folder: Path) -> list[str]:
+    return [
+        str(wheel(folder, release, text, managers__scheduler=NAMED))
+        for release, text in (("0.1.0", OLD), ("0.2.0", NEW))
+    ]
+
+
+def forget(data: Path, feature: tuple[str, str]) -> None:
+    """Leave the files as they are if nobody had looked for a feature."""
+    for file in data.rglob("*.json"):
+        value = json.loads(file.read_text())
+        if isinstance(value, list):
+            value = [one for one in value if tuple(one) != feature]
+        else:
+            value["rows"] = [row for row in value["rows"] if tuple(row[:2]) != feature]
+        file.write_text(json.dumps(value))
+    rows.forget()
+
+
+def test_what_is_looked_for_only_now_does_not_seem_to_come_with_the_next_release(
+    tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = two_wheels(tmp_path)
+    assert read_wheel.main([first]) == 0
+    forget(data, FUNCTION)
+    assert read_wheel.main([second]) == 0
+    assert (
+        "left out: function init_all_cuda_graphs@managers/scheduler.py" in capsys.readouterr().out
+    )
+    assert rows.rows("sglang", *FUNCTION) == ()
+    assert rows.may_have("sglang", *FUNCTION, "0.2.0")
+    assert read_wheel.main([first, second]) == 0
+    (one,) = rows.rows("sglang", *FUNCTION)
+    assert (one.last_without, one.first_with, one.first_without) == ("", "0.1.0", "")
+    assert FUNCTION in rows.looked_for("sglang")
+
+
+def test_what_is_no_longer_looked_for_does_not_seem_to_be_gone(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = two_wheels(tmp_path)
+    read_wheel.main([first])
+    monkeypatch.setattr(watched, "_FUNCTIONS", ())
+    read_wheel.main([second])
+    assert FUNCTION not in rows.read_release("sglang", "0.2.0").gone
+    assert rows.has("sglang", *FUNCTION, "0.2.0") is True
+
+
+def test_kinds_that_are_not_read_again_stay_as_they_are(
+    tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = two_wheels(tmp_path)
+    read_wheel.main([first, second])
+    before = {file.name: file.read_text() for file in data.rglob("*.json")}
+    forget(data, FUNCTION)
+    assert read_wheel.main(["--kinds", "function", first, second]) == 0
+    assert {file.name: file.read_text() for file in data.rglob("*.json")} == before
+    third = str(wheel(tmp_path, "0.3.0", NEW))
+    assert read_wheel.main(["--kinds", "function", third]) == 2
+    assert "Read it whole first" in capsys.readouterr().err
+    assert read_wheel.main(["--kinds", "functions", first]) == 2
+    assert {file.name: file.read_text() for file in data.rglob("*.json")} == before

@@ -111,7 +111,8 @@ def _odd_ids(s: Subject) -> Iterator[Finding]:
     for holder, ids in (("eagle_config", s.eagle_config.get(IDS)), ("the config", s.get(IDS))):
         if not ids or _whole_list(ids):
             continue
-        read = holder == "eagle_config" or s.since("top-level aux ids") is not False
+        field = "eagle_config" if holder == "eagle_config" else "top-level aux ids"
+        read = s.since(field) is not False
         yield Finding(
             code="aux_layers_unreadable",
             severity="error" if read else "warning",
@@ -129,7 +130,9 @@ def _count_against_fc(s: Subject, ids: list[int]) -> Iterator[Finding]:
     """Check that as many layers are captured as fc joins."""
     fc = next((t for t in s.find("fc.weight") if len(t.shape) == 2), None)
     width = s.target_hidden
-    if fc is None or not width or not ids or s.since("eagle_config") is False:
+    if fc is None or not width or not ids:
+        return
+    if s.engine == "sglang" and s.since("eagle_config") is False:
         return
     if s.eagle_config.get("use_aux_hidden_state") is False or fc.shape[1] % width:
         return
@@ -327,6 +330,13 @@ def qk_norm(s: Subject) -> Iterator[Finding]:
     )
 
 
+def _vllm_ids(s: Subject, inner: list[int], top: list[int]) -> list[int]:
+    """Return the ids that vLLM takes; its older releases read none in eagle_config, and take the default."""
+    if top and s.since("top-level aux ids") is not False:
+        return top
+    return inner if s.since("eagle_config") else []
+
+
 def auxiliary_layers(s: Subject) -> Iterator[Finding]:
     """Check which layers of the target feed the draft: one list means different things."""
     if s.engine not in ("sglang", "vllm"):
@@ -337,7 +347,7 @@ def auxiliary_layers(s: Subject) -> Iterator[Finding]:
     if s.engine == "sglang" and not inner and top and not s.nested:
         yield _ids_unread(s, top, layers)
         return
-    ids = inner if s.engine == "sglang" else top or inner
+    ids = inner if s.engine == "sglang" else _vllm_ids(s, inner, top)
     yield from _count_against_fc(s, ids)
     if not ids or layers is None:
         return

@@ -36,11 +36,15 @@ class Is:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Read:
-    """A feature that was read by hand: the last release without it, the first one with it ("" for none)."""
+    """A feature that was read by hand: the last release without it, the first one with it ("" for none).
+
+    The file and the line show it in the first release with it; the line is 0 where nobody looked again.
+    """
 
     last_without: str
     first_with: str
     file: str
+    line: int
 
 
 def _reads(field: str, file: str = EAGLE3) -> Is:
@@ -66,23 +70,23 @@ SGLANG: Mapping[str, Is] = {
     "pads short projections": Is("function", "pad_or_narrow_weight@srt/"),
     "kimi_k2": Is("model type", "kimi_k2"),
 }
-_VLLM_FILE = "vllm/model_executor/models/llama_eagle3.py"
+_VLLM_LLAMA = "vllm/model_executor/models/llama_eagle3.py"
+_VLLM_ALGOS = "vllm/transformers_utils/configs/speculators/algos.py"
+_VLLM_RUNNER = "vllm/v1/worker/gpu_model_runner.py"
+# `python -m tests.facts.vllm_check` looks each up in the two releases at its border.
 VLLM: Mapping[str, Read] = {
-    name: Read(last, first, _VLLM_FILE)
-    for name, last, first in (
-        ("norm_before_residual", "0.10.0", "0.10.2"),
-        ("speculators", "0.10.0", "0.10.2"),
-        ("eagle_config", "0.10.2", "0.11.2"),
-        ("top-level aux ids", "0.10.2", "0.11.2"),
-        ("norm_before_fc", "0.17.1", "0.18.1"),
-        ("num_aux", "0.21.0", "0.22.1"),
-        ("fc_norm", "0.21.0", "0.22.1"),
-        ("norm_output", "0.21.0", "0.22.1"),
-        ("speculators norm_before_fc", "0.18.1", "0.19.1"),
-        ("speculators fc_norm", "0.24.0", "0.25.1"),
-        ("speculators norm_output", "0.24.0", "0.25.1"),
-        ("d2t refused at full vocabulary", "0.29.0", "0.30.0"),
-    )
+    "norm_before_residual": Read("0.10.0", "0.10.2", _VLLM_LLAMA, 54),
+    "speculators": Read("0.10.0", "0.10.2", _VLLM_ALGOS, 17),
+    "eagle_config": Read("0.18.1", "0.29.0", _VLLM_RUNNER, 5592),
+    "top-level aux ids": Read("0.10.2", "0.11.2", _VLLM_RUNNER, 3414),
+    "norm_before_fc": Read("0.17.1", "0.18.1", _VLLM_LLAMA, 153),
+    "num_aux": Read("0.21.0", "0.22.1", _VLLM_LLAMA, 0),
+    "fc_norm": Read("0.21.0", "0.22.1", _VLLM_LLAMA, 0),
+    "norm_output": Read("0.21.0", "0.22.1", _VLLM_LLAMA, 0),
+    "speculators norm_before_fc": Read("0.18.1", "0.19.1", _VLLM_ALGOS, 0),
+    "speculators fc_norm": Read("0.24.0", "0.25.1", _VLLM_ALGOS, 39),
+    "speculators norm_output": Read("0.24.0", "0.25.1", _VLLM_ALGOS, 40),
+    "d2t refused at full vocabulary": Read("0.29.0", "0.30.0", _VLLM_LLAMA, 345),
 }
 _NEWEST_READ = {"vllm": "0.32.0"}
 

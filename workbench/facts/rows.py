@@ -243,7 +243,16 @@ def span(engine: str, kind: str, name: str) -> str:
     return ",".join(parts + ([f"<{found[-1].first_without}"] if found[-1].first_without else []))
 
 
+@functools.cache
+def looked_for(engine: str) -> frozenset[Feature]:
+    """Return the features that were looked for by name in every release; of others a release says nothing."""
+    file = _data() / "looked_for" / f"{engine}.json"
+    if not file.is_file():
+        return frozenset()
+    return frozenset(msgspec.json.decode(file.read_bytes(), type=list[Feature]))
+
+
 def forget() -> None:
     """Read the files again at the next question: one of them was written."""
-    for cached in (releases, known, _spellings, _table, _state, _order):
+    for cached in (releases, known, _spellings, _table, _state, _order, looked_for):
         cached.cache_clear()

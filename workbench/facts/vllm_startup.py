@@ -1,6 +1,7 @@
 """How vLLM starts (V1): the order of its phases, the lines of its log and the frames of its workers.
 
-Read in the wheels of 0.8.5.post1, 0.11.0 and 0.20.0. A start-up that is not V1's has none of these frames.
+Read in the wheels of 0.8.5.post1, 0.11.0 and 0.20.0; where each text and function is, with the newest release
+that was looked up, is in `READ_IN`. A start-up that is not V1's has none of these frames.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterable
+from pathlib import Path
 
 from workbench.facts.startup import Step
 from workbench.facts.startup_markers import (
@@ -17,6 +19,9 @@ from workbench.facts.startup_markers import (
     Marker,
     Who,
 )
+
+READ_IN = Path(__file__).parent / "data" / "read_in" / "vllm.json"
+"""Release, file and line of every text and function here; ``python -m tests.facts.vllm_check`` writes it."""
 
 ORDER = (
     Step("spawn"),
@@ -60,7 +65,7 @@ PHASES: tuple[Marker, ...] = (
     _mark("nccl_version", "dist_init", "at", r"^vLLM is using nccl==(?P<nccl>[\d.]+)",
           "vLLM is using nccl==%s"),
     _mark("assigned", "dist_init", "end", r"^rank \d+ in world size \d+ is assigned as DP rank",
-          "rank %s in world size %s is assigned as DP rank"),
+          "rank %s in world size %s is assigned as "),
     _mark("weights_begin", "weights", "begin", r"^Starting to load model ",
           "Starting to load model %s...", "rank"),
     _mark("weights_read", "weights", "at", r"^Loading weights took (?P<elapsed>[\d.]+) seconds",

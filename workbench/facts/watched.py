@@ -10,6 +10,7 @@ from workbench.facts.harvest import captures, digests, draft_path, registered, s
 from workbench.facts.harvest.flags import flags
 from workbench.facts.harvest.found import Found
 from workbench.facts.harvest.wheel import Wheel
+from workbench.facts.rows import Feature
 from workbench.facts.startup_frames import FRAMES, PARENT_WAITS
 from workbench.facts.startup_markers import ERRORS, PHASES, Marker
 
@@ -55,24 +56,44 @@ def _recogniser(marker: Marker) -> Callable[[str], bool]:
     return lambda line: marker.pattern.search(line[:4000]) is not None
 
 
-def harvest(wheel: Wheel) -> Iterator[Found]:
-    """Yield every fact of a release."""
-    yield from flags(wheel)
-    yield from sources.functions(wheel, functions())
-    yield from sources.texts(wheel, texts())
-    yield from sources.anchors(wheel, ANCHORS)
-    for reader in (
-        draft_path.reads,
-        captures.captures,
-        draft_path.positions,
-        draft_path.formulas,
-        registered.classes,
-        registered.model_types,
-        registered.algorithms,
-        registered.environment,
-        registered.titles,
-        registered.pins,
-    ):
-        yield from reader(wheel)
-    yield from registered.words(wheel, _WORDS)
-    yield from digests.digests(wheel, DIGESTS)
+def looked_for() -> frozenset[Feature]:
+    """Return the features that are looked for by name: of any other a release's file says nothing."""
+    return frozenset(
+        [
+            *(("function", f"{name}@{end}") for name, end in functions()),
+            *(("text", text.name) for text in texts()),
+            *(("line", f"{anchor.file}:{anchor.name}") for anchor in ANCHORS),
+            *(("word", word) for word in _WORDS),
+            *(("digest", f"{end}:{name}" if name else end) for end, name in DIGESTS),
+        ]
+    )
+
+
+# What reads a wheel, with the kinds of facts that it yields.
+_READERS: tuple[tuple[frozenset[str], Callable[[Wheel], Iterator[Found]]], ...] = (
+    (frozenset({"flag"}), flags),
+    (frozenset({"function"}), lambda wheel: sources.functions(wheel, functions())),
+    (frozenset({"text"}), lambda wheel: sources.texts(wheel, texts())),
+    (frozenset({"line"}), lambda wheel: sources.anchors(wheel, ANCHORS)),
+    (frozenset({"reads"}), draft_path.reads),
+    (frozenset({"captures"}), captures.captures),
+    (frozenset({"positions"}), draft_path.positions),
+    (frozenset({"formula"}), draft_path.formulas),
+    (frozenset({"class"}), registered.classes),
+    (frozenset({"model type"}), registered.model_types),
+    (frozenset({"algorithm"}), registered.algorithms),
+    (frozenset({"environment"}), registered.environment),
+    (frozenset({"title"}), registered.titles),
+    (frozenset({"pin"}), registered.pins),
+    (frozenset({"word"}), lambda wheel: registered.words(wheel, _WORDS)),
+    (frozenset({"digest"}), lambda wheel: digests.digests(wheel, DIGESTS)),
+)
+KINDS = frozenset().union(*(kinds for kinds, _ in _READERS))
+"""Every kind of fact."""
+
+
+def harvest(wheel: Wheel, kinds: frozenset[str] = KINDS) -> Iterator[Found]:
+    """Yield every fact of a release that is of one of the kinds."""
+    for yields, reader in _READERS:
+        if yields & kinds:
+            yield from (one for one in reader(wheel) if one.kind in kinds)

@@ -75,7 +75,7 @@ def test_the_table_is_consistent() -> None:
         assert rule.cause
         assert rule.ladder
         assert set(rule.ladder) <= set(STEPS), rule.code
-        assert rule.names is None or rule.state in ("hung", "stopped")
+        assert rule.names is None or rule.state in ("hung", "stopped", "crashed")
         if rule.state == "cannot_tell":
             assert rule.unknown
     assert RULES[-1].code == "no_rule"

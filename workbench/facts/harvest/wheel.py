@@ -42,6 +42,14 @@ class Wheel:
         if not self.engine or not self.release:
             raise _unreadable(path, "it has no METADATA with a name and a version")
 
+    def close(self) -> None:
+        """Forget the sources that were read; dozens of wheels in one call need gigabytes otherwise."""
+        self._texts.clear()
+        self._trees.clear()
+        self.__dict__.pop("_literals", None)
+        if self._zip is not None:
+            self._zip.close()
+
     @cached_property
     def files(self) -> tuple[str, ...]:
         """Every file, with forward slashes, sorted."""
