@@ -569,7 +569,9 @@ def test_the_module_that_is_whole_at_init_is_named() -> None:
 def test_a_sentence_counts_its_matrices() -> None:
     assert scan(GOOD).summary == "The one matrix looks trained."
     assert scan(GOOD, MORE).summary == "All 2 matrices look trained."
-    assert scan(GOOD, kind="server").summary == "The one matrix that was asked for looks trained."
+    assert scan(GOOD, kind="server").summary == "The one matrix that was requested looks trained."
+    two = scan(GOOD, MORE, kind="server")
+    assert two.summary == "All 2 matrices that were requested look trained."
 
 
 # -- two sets of weights ------------------------------------------------------------------------
