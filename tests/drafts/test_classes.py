@@ -110,3 +110,12 @@ def test_ids_beyond_an_unknown_vocabulary_are_none() -> None:
     below[0] = -1
     odd = run(draft(d2t=below, vocab_size=..., draft_vocab_size=D))["d2t_out_of_range"]
     assert f"1 of {D} draft ids are outside" in odd.evidence_for
+
+
+def test_a_map_of_a_draft_without_fc_makes_no_eagle3_draft() -> None:
+    """Other drafts have a reduced vocabulary too; without fc no layers of the target are joined."""
+    made = draft(t2d=KEPT, architectures=["LlamaForCausalLM"])
+    assert "base_architecture" in run(made, cls="LlamaForCausalLM")
+    made.arrays = {name: array for name, array in made.arrays.items() if "fc.weight" not in name}
+    assert made.arrays
+    assert "base_architecture" not in run(made, cls="LlamaForCausalLM")
