@@ -30,6 +30,8 @@ NOTEBOOKS = (
     "notebooks/test_hang_notebook.py",
     "browser/test_report.py",
 )
+# Tests that share a JupyterLab, which takes long to start.
+LABS = ("browser/test_lab.py", "browser/test_panel.py")
 REQUIRED = {name for name in os.environ.get("REQUIRE", "").split(",") if name}
 
 
@@ -43,7 +45,7 @@ def group_of(file: str) -> str:
     place = file.removeprefix("tests/")
     if place.startswith(PROCESSES + SERVERS):
         return "processes"
-    return "notebooks" if place in NOTEBOOKS else ""
+    return "notebooks" if place in NOTEBOOKS else "labs" if place in LABS else ""
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -119,3 +119,26 @@ def test_a_map_of_a_draft_without_fc_makes_no_eagle3_draft() -> None:
     made.arrays = {name: array for name, array in made.arrays.items() if "fc.weight" not in name}
     assert made.arrays
     assert "base_architecture" not in run(made, cls="LlamaForCausalLM")
+
+
+IN_RANGE, BEYOND = [2, 16, 29], [2, 16, 40]
+
+
+@pytest.mark.parametrize(
+    ("engine", "cls", "inner", "top", "outside"),
+    [
+        # SGLang reads eagle_config; vLLM the top level before it.
+        ("sglang==0.5.14", LLAMA[1], BEYOND, IN_RANGE, True),
+        ("sglang==0.5.14", LLAMA[1], IN_RANGE, BEYOND, False),
+        ("vllm==0.32.0", "Eagle3LlamaForCausalLM", BEYOND, IN_RANGE, False),
+        ("vllm==0.32.0", "Eagle3LlamaForCausalLM", IN_RANGE, BEYOND, True),
+        ("vllm==0.32.0", "Eagle3LlamaForCausalLM", None, BEYOND, True),
+    ],
+)
+def test_of_two_lists_each_engine_takes_its_own(
+    engine: str, cls: str, inner: list[int] | None, top: list[int], outside: bool
+) -> None:
+    lists = {IDS: top} | ({"eagle_config": {IDS: inner}} if inner else {})
+    assert ("aux_layer_range" in run(draft(t2d=KEPT, **lists), engine, cls, target=target())) is (
+        outside
+    )

@@ -7,7 +7,18 @@ from typing import get_args
 
 import pytest
 
-from tests.hang.cases.build import IDLE_0, IDLE_N, LOOP, SRT, START, R, frames, scene, started, thread
+from tests.hang.cases.build import (
+    IDLE_0,
+    IDLE_N,
+    LOOP,
+    SRT,
+    START,
+    R,
+    frames,
+    scene,
+    started,
+    thread,
+)
 from tests.hang.cases.healthy import BATCHING
 from tests.hang.cases.rule_scenes import WAITS
 from workbench.hang.judge import waits
