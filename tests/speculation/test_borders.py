@@ -108,6 +108,7 @@ REPLAYS: list[tuple[ReplayEvidence, bool | None]] = [
     # What a round of so many drafts cannot be.
     (seen(2.504, expected=Expected(2.5), deepest=2), True),
     (seen(2.0049, expected=Expected(2.0), deepest=1), True),
+    (seen(1 + 1.005, expected=Expected(2.0), deepest=1), True),
     (seen(2.0051, expected=Expected(2.0), deepest=1), None),
     (seen(logged=None, observed=Tally((0, 100, 100)), deepest=2), True),
     (seen(logged=None, observed=Tally((0, 100, 100)), deepest=1), None),

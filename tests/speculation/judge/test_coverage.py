@@ -335,3 +335,15 @@ def test_checks_settle_only_what_is_listed() -> None:
 
 def key(settled: Settled) -> tuple[str, str]:
     return settled.kind, settled.name
+
+
+@pytest.mark.parametrize(("share", "ok"), [(0.85, True), (0.849, None)])
+def test_a_recorded_run_counts_where_the_replay_does_the_same(
+    share: float, ok: bool | None
+) -> None:
+    """Also where nobody recorded an acceptance that could be called not reproduced."""
+    asked = healthy()
+    facts = dataclasses.replace(asked.facts, observed=None, agreement=share)
+    cause, verdict = answered(question(facts))
+    assert verdict.ok is ok
+    assert cause.state == ("healthy" if ok else "cannot_tell")
