@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -108,7 +108,7 @@ def compare_weights(
         right, left, is_own = held_beside(first.source, second.source, right, notes)
     elif right is None:
         left, right, is_own = held_beside(second.source, first.source, left, notes)
-    scanned = cast("WeightScan", after) if isinstance(after, Scanned) else None
+    scanned = after if isinstance(after, Scanned) else None
     sides = Sides(Side.of(before), Side.of(scanned), limited)
     found = compare_sets(left, right, first.source, second.source, tuple(notes), is_own, sides)
     for place in (second, first):
