@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,6 +35,8 @@ NOTEBOOKS = (
     "notebooks/test_hang_notebook.py",
     "browser/test_report.py",
 )
+# Tests that share a JupyterLab, which takes long to start.
+LABS = ("browser/test_lab.py", "browser/test_panel.py")
 REQUIRED = {name for name in os.environ.get("REQUIRE", "").split(",") if name}
 
 
@@ -42,12 +45,33 @@ def pytest_report_header() -> str:
     return f"required: {named}"
 
 
+def group_of(file: str) -> str:
+    """Return which of the groups a test file belongs to, "" for none; the path is from the repository."""
+    place = file.removeprefix("tests/")
+    if place.startswith(PROCESSES + SERVERS):
+        return "processes"
+    return "notebooks" if place in NOTEBOOKS else "labs" if place in LABS else ""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give all files of a group to one worker: in two, one of them would only wait for the lock."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler.loadfile import LoadFileScheduling
+
+    class ByGroup(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            return group_of(file) or file
+
+    return ByGroup(config, log)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def alone(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Let only one of the files run at a time that would be in each other's way, in whatever worker."""
-    place = request.path.relative_to(ROOT / "tests").as_posix()
-    together = place.startswith(PROCESSES + SERVERS)
-    group = "processes" if together else "notebooks" if place in NOTEBOOKS else ""
+    """Let only one of the files of a group run at a time, in whatever worker, and in whatever run."""
+    group = group_of(request.path.relative_to(ROOT).as_posix())
     if not group:
         yield
         return

@@ -73,6 +73,19 @@ def test_compared_with_another(tmp_path: Path) -> None:
     done = run(DRAFT, "--compare", tmp_path / "copy")
     assert done.exit_code == 0, done.output
     assert "None of 16 tensors changed" in done.output
+    some = run(DRAFT, "--names", "fc.weight", "--compare", tmp_path / "copy")
+    assert some.exit_code == 0, some.output
+    assert "None of 1 tensor changed. Only 1 of 16 weights was requested." in some.output
+
+
+def test_a_comparison_of_what_is_untrained_is_no_all_clear(at_init: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.safetensors"
+    shutil.copyfile(at_init, copy)
+    done = run(at_init, "--compare", copy)
+    assert done.exit_code == 1, done.output
+    assert "The first by itself: All 2 matrices are indistinguishable" in " ".join(
+        done.output.split()
+    )
 
 
 @pytest.mark.parametrize(

@@ -110,3 +110,35 @@ def test_ids_beyond_an_unknown_vocabulary_are_none() -> None:
     below[0] = -1
     odd = run(draft(d2t=below, vocab_size=..., draft_vocab_size=D))["d2t_out_of_range"]
     assert f"1 of {D} draft ids are outside" in odd.evidence_for
+
+
+def test_a_map_of_a_draft_without_fc_makes_no_eagle3_draft() -> None:
+    """Other drafts have a reduced vocabulary too; without fc no layers of the target are joined."""
+    made = draft(t2d=KEPT, architectures=["LlamaForCausalLM"])
+    assert "base_architecture" in run(made, cls="LlamaForCausalLM")
+    made.arrays = {name: array for name, array in made.arrays.items() if "fc.weight" not in name}
+    assert made.arrays
+    assert "base_architecture" not in run(made, cls="LlamaForCausalLM")
+
+
+IN_RANGE, BEYOND = [2, 16, 29], [2, 16, 40]
+
+
+@pytest.mark.parametrize(
+    ("engine", "cls", "inner", "top", "outside"),
+    [
+        # SGLang reads eagle_config; vLLM the top level before it.
+        ("sglang==0.5.14", LLAMA[1], BEYOND, IN_RANGE, True),
+        ("sglang==0.5.14", LLAMA[1], IN_RANGE, BEYOND, False),
+        ("vllm==0.32.0", "Eagle3LlamaForCausalLM", BEYOND, IN_RANGE, False),
+        ("vllm==0.32.0", "Eagle3LlamaForCausalLM", IN_RANGE, BEYOND, True),
+        ("vllm==0.32.0", "Eagle3LlamaForCausalLM", None, BEYOND, True),
+    ],
+)
+def test_of_two_lists_each_engine_takes_its_own(
+    engine: str, cls: str, inner: list[int] | None, top: list[int], outside: bool
+) -> None:
+    lists = {IDS: top} | ({"eagle_config": {IDS: inner}} if inner else {})
+    assert ("aux_layer_range" in run(draft(t2d=KEPT, **lists), engine, cls, target=target())) is (
+        outside
+    )

@@ -165,6 +165,13 @@ def pop(name: str) -> Any:
     return lambda tensors, torch: tensors.pop(name)
 
 
+def renamed_and_lost(tensors: Any, torch: Any) -> None:
+    """Lose a key everywhere, and the layer in the releases that do not know this name of it."""
+    del tensors["norm.weight"]
+    for name in [n for n in tensors if n.startswith("midlayer.")]:
+        tensors[name.replace("midlayer.", "layers.0.")] = tensors.pop(name)
+
+
 def extra(name: str) -> Any:
     def add(tensors: Any, torch: Any) -> None:
         tensors[name] = torch.zeros(4)
@@ -304,11 +311,19 @@ def test_without_a_version_all_ranges_have_to_agree(tmp_path: Path) -> None:
     broken = diff(changed(lost, pop("norm.weight")), "sglang:LlamaForCausalLMEagle3")
     assert [one.ok for one in broken.versions] == [False] * len(ranges)
     assert broken.ok is False
+    assert "The same is true in all" in broken.summary
+    ways = tmp_path / "ways"
+    ways.mkdir()
+    each = diff(changed(ways, renamed_and_lost), "sglang:LlamaForCausalLMEagle3")
+    assert [one.ok for one in each.versions] == [False] * len(ranges)
+    assert each.ok is False
+    assert each.summary.startswith(f"It is wrong in all {len(ranges)} known ranges")
     read = tmp_path / "read"
     read.mkdir()
     some = diff(changed(read, norm_output=True), "sglang:LlamaForCausalLMEagle3")
     assert {one.ok for one in some.versions} == {True, False}
     assert some.ok is None
+    assert some.summary.startswith("Cannot tell")
 
 
 @pytest.mark.parametrize("text", ["engine==1.0", "pytorch==2.6", "sglangx==0.5.11", "", "==0.5.11"])

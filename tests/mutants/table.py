@@ -15,7 +15,8 @@ HANG = ("hang/judge/test_coverage.py", "hang/judge/test_halts.py",
         "hang/judge/test_gpu_load.py", "hang/judge/test_votes.py",
         "hang/judge/test_rules*.py", "hang/judge/test_cases.py", "hang/judge/test_waits.py",
         "hang/judge/test_phases.py", "hang/judge/test_borders*.py", "hang/judge/test_other_times.py",
-        "hang/judge/test_tree.py")  # fmt: skip
+        "hang/judge/test_tree.py", "hang/judge/test_other_engines.py", "hang/judge/test_hurts.py",
+        "hang/judge/test_physics.py")  # fmt: skip
 LEDGER = ("hang/ledger/test_verdict.py", "hang/ledger/test_launches*.py")
 WEIGHTS = ("weights/test_coverage.py", "weights/test_verdict*.py", "weights/test_borders*.py",
            "weights/test_spectrum.py", "weights/test_compare.py", "weights/test_scan.py",

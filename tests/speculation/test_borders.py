@@ -78,6 +78,8 @@ REPLAYS: list[tuple[ReplayEvidence, bool | None]] = [
     # Low: fewer than 80 % of the expected drafts, by more than chance; and a cause that is proved.
     (seen(2.199, **WRONG), False),
     (seen(2.201, **WRONG), None),
+    (seen(2.9999, expected=Expected(3.5), **WRONG), False),
+    (seen(3.0, expected=Expected(3.5), **WRONG), None),  # 2 drafts of 2.5: not fewer than 80 %
     (seen(2.15, 0.16, **WRONG), False),
     (seen(2.15, 0.17, **WRONG), None),
     (seen(2.199), None),
@@ -106,6 +108,7 @@ REPLAYS: list[tuple[ReplayEvidence, bool | None]] = [
     # What a round of so many drafts cannot be.
     (seen(2.504, expected=Expected(2.5), deepest=2), True),
     (seen(2.0049, expected=Expected(2.0), deepest=1), True),
+    (seen(1 + 1.005, expected=Expected(2.0), deepest=1), True),
     (seen(2.0051, expected=Expected(2.0), deepest=1), None),
     (seen(logged=None, observed=Tally((0, 100, 100)), deepest=2), True),
     (seen(logged=None, observed=Tally((0, 100, 100)), deepest=1), None),

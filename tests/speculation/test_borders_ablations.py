@@ -50,7 +50,7 @@ def scene(*singles: Tried, served: tuple[float, ...] = BROKEN, **fields: Any) ->
 
 def state(given: CauseFacts) -> str:
     verdict = judge(given)
-    wanted = {"healthy": True, "sampling": True, "found": False, "pair": False, "named": False}
+    wanted = {"healthy": True, "found": False, "pair": False, "named": False}
     assert verdict.ok is wanted.get(verdict.state)
     assert bool(verdict.facts) == (verdict.ok is False or verdict.state == "sampling")
     return verdict.state
@@ -231,7 +231,7 @@ def test_a_tensor_that_is_nowhere_leaves_nothing_that_works() -> None:
 def test_sampled_text_clears_a_draft_only_where_that_is_all() -> None:
     assert state(scene(tried(1.0, "greedy/sampling"))) == "sampling"
     assert state(scene(tried(1.0, "greedy/sampling"), tried(0.81, "layer"))) == "cannot_tell"
-    assert judge(scene(tried(1.0, "greedy/sampling"))).confidence == "likely"
+    assert judge(scene(tried(1.0, "greedy/sampling"))).confidence == "unknown"
     assert judge(scene(served=HEALTHY)).confidence == "likely"
 
 

@@ -321,6 +321,22 @@ def test_the_distances_and_the_tails_both_have_to_fit(
     assert (found.law.family, found.fits) == (family, fits)
 
 
+@pytest.mark.parametrize(
+    ("side", "ks", "fits"),
+    [
+        (2048, 2.19, True),
+        (2048, 2.21, False),
+        (2148, 2.24, True),  # 100 beyond 2,048: 0.05 more
+        (2148, 2.26, False),
+        (4096, 3.2, True),  # 2,048 beyond: 1.024 more
+        (4096, 3.25, False),
+    ],
+)
+def test_of_many_values_the_distance_may_grow(side: int, ks: float, fits: bool) -> None:
+    measure = dataclasses.replace(BIG, seen=side**2, ks=(ks, 60.0, 40.0), kurtosis=0.0)
+    assert fit(measure).fits is fits
+
+
 def test_a_scale_is_known_within_its_error() -> None:
     def known(std: float, layout: str = "", range_: float | None = 0.02, **more: Any) -> str:
         measure = a_measure("a.weight", (1024, 1024), std=std, layout=layout, **more)

@@ -168,10 +168,26 @@ def test_the_module_that_is_whole_at_init_is_named() -> None:
     assert every.title.startswith("All 2 matrices")
 
 
+def test_the_scale_of_an_init_is_named_where_it_is_known() -> None:
+    def title(*sigmas: float | None) -> str:
+        drawn = [pair(f"layers.0.{n}.weight", (64, 64), "at_init") for n in ("up", "down")]
+        known = [
+            (measure, dataclasses.replace(judgement, family="normal", sigma=sigma))
+            for (measure, judgement), sigma in zip(drawn, sigmas, strict=True)
+        ]
+        return scan(*known).findings[0].title
+
+    assert title(0.02, None).endswith("(normal, σ = 0.02)")
+    assert title(0.02, 0.04).endswith("(normal, σ = 0.02 to 0.04)")
+    assert title(None, None).endswith("(normal)")
+
+
 def test_a_sentence_counts_its_matrices() -> None:
     assert scan(GOOD).summary == "The one matrix looks trained."
     assert scan(GOOD, MORE).summary == "All 2 matrices look trained."
-    assert scan(GOOD, kind="server").summary == "The one matrix that was asked for looks trained."
+    assert scan(GOOD, kind="server").summary == "The one matrix that was requested looks trained."
+    two = scan(GOOD, MORE, kind="server")
+    assert two.summary == "All 2 matrices that were requested look trained."
 
 
 # -- two sets of weights ------------------------------------------------------------------------

@@ -232,3 +232,73 @@ def test_more_than_memory_is_never_asked_of_a_file(
     monkeypatch.setattr(LogicalWeight, "rows", watched)
     assert compared(base(), base()).ok
     assert max(asked) <= 64 * 16
+
+
+NOISE = np.random.default_rng(3).normal(0, 0.02, (2, 256, 256)).astype(np.float32)
+
+
+def learnt(seed: int) -> np.ndarray:  # type: ignore[type-arg]
+    """Return noise with what training leaves: a few large directions, that favour rows and columns."""
+    numbers = np.random.default_rng(seed)
+    low = numbers.normal(size=(256, 4)) @ numbers.normal(size=(4, 256))
+    low *= numbers.uniform(0.5, 2, (256, 1)) * numbers.uniform(0.5, 2, (1, 256))
+    return (NOISE[0] + 0.01 * low).astype(np.float32)
+
+
+TRAINED, OTHERS = learnt(4), learnt(5)
+NAME = "layers.0.mlp.up_proj.weight"
+OTHER = "layers.0.mlp.down_proj.weight"
+
+
+@pytest.fixture
+def sides(tmp_path: Path) -> Callable[..., Path]:
+    def side(name: str, first: np.ndarray, second: np.ndarray = OTHERS) -> Path:  # type: ignore[type-arg]
+        path = tmp_path / f"{name}.safetensors"
+        save_file({NAME: np.ascontiguousarray(first), OTHER: np.ascontiguousarray(second)}, path)
+        return path
+
+    return side
+
+
+def test_an_untrained_first_side_is_no_all_clear(sides: Callable[..., Path]) -> None:
+    bare, same = sides("bare", NOISE[0]), sides("same", NOISE[0])
+    later, good = sides("later", TRAINED), sides("good", TRAINED)
+    untrained, trained = workbench.scan_weights(bare), workbench.scan_weights(good)
+    assert (untrained.ok, trained.ok) == (False, True)
+
+    # It did not change: it is as untrained on the second side.
+    found = untrained.compare(same)
+    assert found.ok is False
+    assert [item.name for item in found.verdict.coverage.having("wrong")] == [NAME]
+    assert "The first by itself:" in found.summary
+    assert "is indistinguishable from random initialisation" in found.summary
+
+    # It changed, and what it became is not known.
+    found = untrained.compare(later)
+    assert (found.ok, found.verdict.state) == (None, "cannot_tell")
+    assert any("the second was not proved trained" in text for text in found.verdict.missing)
+
+    # A scan that proves the second side trained settles it; the sentence still names the first.
+    found = untrained.compare(trained)
+    assert found.ok is True
+    assert "The first by itself:" in found.summary
+    assert any("the first by itself" in text for text in found.verdict.missing)
+
+    # The other way round the second is untrained; and two trained sides are what they were.
+    assert trained.compare(untrained).ok is False
+    found = trained.compare(later)
+    assert found.ok is True
+    assert "by itself" not in found.summary + "".join(found.verdict.missing)
+
+
+def test_names_limit_a_comparison_and_it_says_so(sides: Callable[..., Path]) -> None:
+    scan = workbench.scan_weights(sides("good", TRAINED))
+    other = sides("other", NOISE[0], NOISE[1])
+    found = scan.compare(other, names="*.up_proj.*")
+    assert list(found.changes.names) == [NAME]
+    assert "Only 1 of 2 weights was requested." in found.summary
+    assert any("only 1 of 2 weights was requested" in text for text in found.verdict.missing)
+    whole = scan.compare(other, names=[NAME, OTHER])
+    assert "requested" not in whole.summary + "".join(whole.verdict.missing)
+    with pytest.raises(WorkbenchError, match="has no weight 'up_proj'"):
+        scan.compare(other, names="up_proj")

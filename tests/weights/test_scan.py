@@ -85,7 +85,17 @@ def test_paths_open_checkpoints_and_texts_give_the_same(tmp_path: Path) -> None:
 def test_names(tmp_path: Path, names: Any, count: int) -> None:
     scan = scan_weights(layers(tmp_path), names=names)
     assert len(scan.tensors) == count
-    assert f"{count} of 12 weights were requested" in scan.notes
+    said = f"nly {count} of 12 weights {'was' if count == 1 else 'were'} requested"
+    assert said in scan.summary
+    assert any(said in text for text in scan.verdict.missing)
+    for text in (scan.to_text(200), scan.to_markdown()):
+        assert said in text
+
+
+def test_names_that_leave_nothing_out_limit_nothing() -> None:
+    whole = scan_weights(DRAFT, names="*")
+    assert (whole.ok, whole.summary) == (True, scan_weights(DRAFT).summary)
+    assert "requested" not in whole.summary + "".join(whole.verdict.missing)
 
 
 def test_unknown_names_are_refused_with_near_ones(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def weights(
     found = scan_weights(
         ckpt, names=names or None, sample=_share(sample), device=device, target=target
     )
-    shown = found if compare is None else found.compare(compare)
+    shown = found if compare is None else found.compare(compare, names=names or None)
     return finish(shown, json=json, markdown=markdown, html=page)
 
 

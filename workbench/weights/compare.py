@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -17,6 +18,8 @@ from workbench.errors import WorkbenchError, shorten, shown
 from workbench.weights.changes import Change, Changes
 from workbench.weights.comparison import WeightComparison
 from workbench.weights.likeness import rearranged
+from workbench.weights.requested import limited_to, named_positions
+from workbench.weights.sides import Side, Sides
 from workbench.weights.verdict_compare import conclude
 
 if TYPE_CHECKING:
@@ -70,54 +73,86 @@ class Scanned(Protocol):
         """Whether the scan was read from a file."""
 
 
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    """One side: `weights` is None of a server, which is asked for what the other side names."""
+
+    source: str
+    weights: Mapping[str, Values] | None = None
+    opened: Checkpoint | None = None
+
+
 def compare_weights(
     before: WeightScan,
     after: WeightScan | Checkpoint | str | os.PathLike[str],
     source: str | os.PathLike[str] | None = None,
+    names: str | Iterable[str] | None = None,
 ) -> WeightComparison:
     """Return what changed from the source of `before` to `after`; see `WeightScan.compare`."""
-    from workbench.checkpoint.checkpoint import Checkpoint
-    from workbench.checkpoint.open import open_checkpoint
     from workbench.weights.live import held_beside
 
-    first, asked = _first(before, source)
+    text, asked = _first(before, source)
+    second = _second(after)
+    first = _Place(text) if asked else _opened(text, text)
+    left, right, limited = _requested(first.weights, second.weights, names)
     notes: list[str] = []
     is_own = False
-    files: list[Checkpoint] = []
-    left: Mapping[str, Values]
-    right: Mapping[str, Values] | None
-    if isinstance(after, Checkpoint):
-        second: str = after.source
-        right = _of_checkpoint(after)
-        files.append(after)
-    else:
-        second, server = _source(after)
-        opened = None if server else open_checkpoint(second)
-        second = second if opened is None else opened.source
-        right = None if opened is None else _of_checkpoint(opened)
-        files += [] if opened is None else [opened]
-    if asked:
-        if right is None:
-            raise WorkbenchError(
-                "two servers cannot be compared",
-                why="each has parameter names of its own",
-                next_step="Compare each with the checkpoint that it was started with.",
-            )
-        right, left, is_own = held_beside(first, second, right, notes)
-    else:
-        files.append(open_checkpoint(first))
-        left = _of_checkpoint(files[-1])
-        if right is None:
-            left, right, is_own = held_beside(second, first, left, notes)
-    found = compare_sets(left, right, first, second, tuple(notes), is_own)
-    for opened in files:
-        if changed := opened.changed():
+    if left is None and right is None:
+        raise WorkbenchError(
+            "two servers cannot be compared",
+            why="each has parameter names of its own",
+            next_step="Compare each with the checkpoint that it was started with.",
+        )
+    if left is None:
+        assert right is not None
+        right, left, is_own = held_beside(first.source, second.source, right, notes)
+    elif right is None:
+        left, right, is_own = held_beside(second.source, first.source, left, notes)
+    scanned = after if isinstance(after, Scanned) else None
+    sides = Sides(Side.of(before), Side.of(scanned), limited)
+    found = compare_sets(left, right, first.source, second.source, tuple(notes), is_own, sides)
+    for place in (second, first):
+        if place.opened is not None and (changed := place.opened.changed()):
             raise WorkbenchError(
                 f"{shorten(changed[0])} changed while it was compared",
                 why="it was replaced or written to, so what was read may be of two checkpoints",
                 next_step="Compare again when its writer is done.",
             )
     return found
+
+
+def _second(after: WeightScan | Checkpoint | str | os.PathLike[str]) -> _Place:
+    from workbench.checkpoint.checkpoint import Checkpoint
+
+    if isinstance(after, Checkpoint):
+        return _Place(after.source, _of_checkpoint(after), after)
+    text, is_server = _source(after)
+    return _Place(text) if is_server else _opened(text)
+
+
+def _opened(path: str, shown_as: str = "") -> _Place:
+    from workbench.checkpoint.open import open_checkpoint
+
+    opened = open_checkpoint(path)
+    return _Place(shown_as or opened.source, _of_checkpoint(opened), opened)
+
+
+def _requested(
+    left: Mapping[str, Values] | None,
+    right: Mapping[str, Values] | None,
+    patterns: str | Iterable[str] | None,
+) -> tuple[Mapping[str, Values] | None, Mapping[str, Values] | None, str]:
+    """Return of each side what was requested, and how much was not in words, "" for nothing."""
+    known = list(dict.fromkeys([*(left or {}), *(right or {})]))
+    if patterns is None or not known:
+        return left, right, ""
+    chosen = {known[at] for at in named_positions(known, patterns, "the comparison")}
+    limited = limited_to(len(chosen), len(known))
+    sides = (
+        None if side is None else {name: side[name] for name in side if name in chosen}
+        for side in (left, right)
+    )
+    return next(sides), next(sides), limited
 
 
 def _first(before: WeightScan, source: str | os.PathLike[str] | None) -> tuple[str, bool]:
@@ -165,10 +200,12 @@ def compare_sets(
     after: str,
     notes: tuple[str, ...] = (),
     is_own: bool = False,
+    sides: Sides | None = None,
 ) -> WeightComparison:
     """Return the comparison of two sets of weights by their names.
 
-    With `is_own` one is what a server holds of the other, and a difference is a mistake.
+    With `is_own` one is what a server holds of the other, and a difference is a mistake. `sides` is what is
+    known of each by itself.
 
     Raises
     ------
@@ -193,7 +230,7 @@ def compare_sets(
             why=f"the first has {_few(left)}; the second has {_few(right)}",
             next_step="Run `workbench diff FIRST SECOND`: it proposes the renames between them.",
         )
-    verdict, findings = conclude(changes, same, is_own, moved)
+    verdict, findings = conclude(changes, same, is_own, moved, sides)
     return WeightComparison(
         before=before,
         after=after,

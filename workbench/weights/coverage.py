@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,10 +19,14 @@ from workbench.weights.faults import bad_values, half_empty
 from workbench.weights.names import is_seldom_read, named_groups
 from workbench.weights.seen import EXCUSED, Seen
 
+if TYPE_CHECKING:
+    from workbench.weights.sides import Sides
+
 READING = "every tensor that was asked for is read"
 NONE = "a matrix of weights"
 FILLED = "rows and columns are filled"
 NEEDED = "parameters that the model needs"
+NOT_REQUESTED = "weights that were not requested"
 ALL = {
     "norm": "scales of norms",
     "magnitude": "magnitudes, compared with siblings",
@@ -57,6 +61,8 @@ def items(seen: Seen) -> Iterator[Item]:
         if which.any():
             yield Item(kind, ALL[kind], count=int(which.sum()))
     yield from _parameters(seen)
+    if seen.limited:
+        yield Item("weight", NOT_REQUESTED, "open", seen.limited, essential=False)
     if seen.sampled:
         yield Item("value", "values that were not read", "open", "the sample left them out")
 
@@ -207,12 +213,29 @@ def closing(seen: Seen) -> Iterator[Settled]:
     yield Settled("parameter", NEEDED, "open", f"{len(lacking):,} are not as {source} needs them")
 
 
+def proved_wrong(seen: Seen) -> dict[str, str]:
+    """Return the tensors that are proved wrong, and how."""
+    names = seen.tensors.names
+    found = {names[i]: how for i, (state, how) in bad_values(seen).items() if state == "wrong"}
+    for i in np.flatnonzero(_matrices(seen) & seen.is_read).tolist():
+        how = {"at_init": "at random initialisation", "constant": "constant"}.get(seen.verdict[i])
+        if how and not (seen.verdict[i] == "at_init" and is_seldom_read(names[i])):
+            found[names[i]] = how
+    for doubts in (seen.norm_doubts, seen.magnitude_doubts, seen.buffer_doubts):
+        found |= {names[i]: doubt.how for i, doubt in doubts.items() if doubt.state == "wrong"}
+    return found
+
+
 Check = Callable[[Seen], Iterator[Settled]]
 CHECKS: tuple[Check, ...] = (reading, values, training, filling, doubted, closing)
 
 
 def compared(
-    changes: Changes, differs: frozenset[str], moved: Sequence[tuple[str, str, str]] = ()
+    changes: Changes,
+    differs: frozenset[str],
+    moved: Sequence[tuple[str, str, str]] = (),
+    sides: Sides | None = None,
+    same: frozenset[str] = frozenset(),
 ) -> Coverage:
     """Return the coverage of a comparison.
 
@@ -222,6 +245,10 @@ def compared(
         Names that are proved wrong, since one side should hold what the other does.
     moved
         Names of both sides of which the second holds the values of the first elsewhere, and how.
+    sides
+        What the scans of the two sides say.
+    same
+        Names whose values are the same, or differ by rounding only.
     """
     states: dict[str, State] = {
         "identical": "ok",
@@ -240,10 +267,34 @@ def compared(
         how = "the engine holds other values" if wrong else row.reason or STATES[row.state]
         if state == "ok" and row.name in elsewhere:
             state, how = "open", elsewhere[row.name]
+        if state == "ok" and sides is not None:
+            state, how = _scanned(row.name, row.name in same, sides) or (state, how)
         found.setdefault((state, how, row.state not in ("left", "right")), []).append(row.name)
     listed = []
     for (state, how, essential), names in found.items():
         for name, members in named_groups(names):
             count = len(members)
             listed.append(Item("tensor", name, state, how, count=count, essential=essential))
-    return Coverage(tuple(listed))
+    return Coverage((*listed, *(_sides(sides) if sides is not None else ())))
+
+
+def _scanned(name: str, same: bool, sides: Sides) -> Judged | None:
+    """Return what the scans say of a tensor that both sides have; None where they leave it as it is."""
+    if name in sides.second.wrong:
+        return "wrong", f"in the second: {sides.second.wrong[name]}"
+    if name not in sides.first.wrong or sides.second.ok:
+        return None
+    how = sides.first.wrong[name]
+    if same:
+        return "wrong", f"{how}, and it did not change"
+    return "open", f"in the first: {how}; the second was not proved trained"
+
+
+def _sides(sides: Sides) -> Iterator[Item]:
+    """Yield the scans of the sides, and what was not compared."""
+    for name, side in (("first", sides.first), ("second", sides.second)):
+        if side.sentence and not side.ok:
+            counts = side.ok is False and not (name == "first" and sides.second.ok)
+            yield Item("scan", f"the {name} by itself", "open", side.sentence, essential=counts)
+    if sides.limited:
+        yield Item("tensor", NOT_REQUESTED, "open", sides.limited, essential=False)

@@ -46,19 +46,22 @@ def conclude(seen: Seen) -> tuple[Verdict, tuple[Finding, ...]]:
     findings.sort(key=lambda finding: GRAVITY[finding.severity])
     coverage = covered(seen)
     errors = [finding for finding in findings if finding.severity == "error"]
+    limits = f" {seen.limited[:1].upper()}{seen.limited[1:]}." if seen.limited else ""
     if coverage.ok is None:
-        sentence = _open(seen, coverage, findings)
+        sentence = _open(seen, coverage, findings) + limits
         return Verdict("cannot_tell", sentence, "unknown", coverage), tuple(findings)
     if not coverage.ok:
         more = f" ({plural(len(errors) - 1, 'more error')} below)" if len(errors) > 1 else ""
-        sentence = f"{errors[0].title}{more}."
+        sentence = f"{errors[0].title}{more}.{limits}"
         return Verdict("wrong", sentence, errors[0].confidence, coverage), tuple(findings)
     what = plural(int(seen.matters.sum()), "matrix", "matrices")
-    of = " that was asked for" if seen.kind == "server" else ""
-    sentence = f"All {what}{of} look trained."
+    server = seen.kind == "server"
+    sentence = f"All {what}{' that were requested' * server} look trained."
     if seen.matters.sum() == 1:
-        sentence = f"The one matrix{of} looks trained."
-    return Verdict("trained", sentence, "likely", coverage, (_OVERTURNED,)), tuple(findings)
+        sentence = f"The one matrix{' that was requested' * server} looks trained."
+    return Verdict("trained", sentence + limits, "likely", coverage, (_OVERTURNED,)), tuple(
+        findings
+    )
 
 
 def _all(seen: Seen) -> list[Finding]:

@@ -85,17 +85,19 @@ class WeightScan(Result):
         config: Config | None = None,
         needed: Needed | None = None,
         changed: str = "",
+        limited: str = "",
     ) -> Self:
         """Make the result of what was measured and judged; the findings follow from that.
 
         `unseen` is how many tensors were asked for and not seen; `needed` what the model needs, None where
-        only a part was asked for; `changed` the files that changed while they were read.
+        only a part was asked for; `changed` the files that changed while they were read; `limited` says how
+        much was not requested.
         """
         from workbench.weights.findings import conclude
         from workbench.weights.seen import Seen
 
         tensors = Tensors(pairs)
-        seen = Seen(tensors, kind, sampled, interrupted, config, unseen, needed, changed)
+        seen = Seen(tensors, kind, sampled, interrupted, config, unseen, needed, changed, limited)
         verdict, findings = conclude(seen)
         return cls(
             source=source,
@@ -130,8 +132,13 @@ class WeightScan(Result):
         other: WeightScan | Checkpoint | str | os.PathLike[str],
         *,
         source: str | os.PathLike[str] | None = None,
+        names: str | Iterable[str] | None = None,
     ) -> WeightComparison:
         """Return what changed between this and `other`, tensor by tensor.
+
+        What a scan proved wrong of either side counts in the answer: a tensor that is at random
+        initialisation and does not change is wrong, and one that changes is trained only if `other` is a scan
+        that says so.
 
         Parameters
         ----------
@@ -141,6 +148,8 @@ class WeightScan(Result):
         source
             Where this side is read; by default where it was scanned. A scan that was loaded from a file needs
             it: what a file names is not opened or asked without being told to.
+        names
+            Exact names or patterns of the tensors to compare, one or several; None for all.
 
         Returns
         -------
@@ -154,7 +163,7 @@ class WeightScan(Result):
         """
         from workbench.weights.compare import compare_weights
 
-        return compare_weights(self, other, source)
+        return compare_weights(self, other, source, names)
 
     def plot(self, kind: Picture = "verdict") -> Figure:
         """Return a matplotlib figure: layers down, kinds of tensor across, coloured by `kind`."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import fnmatch
 import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from workbench.checkpoint.dequantize import LogicalWeights, logical_weights
@@ -17,6 +15,7 @@ from workbench.errors import WorkbenchError, shorten, shown
 from workbench.weights.opened import config_of
 from workbench.weights.reading import check_sample
 from workbench.weights.records import Judgement, Measure
+from workbench.weights.requested import limited_to, named_positions, names_listed
 
 if TYPE_CHECKING:
     from workbench.checkpoint.checkpoint import Checkpoint
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 Pair = tuple[Measure, Judgement]
 
 _SERVER = re.compile(r"https?://[^/?#]+/?$")
-_PATTERN = re.compile(r"[*?\[]")
 # What a worker of a cluster is given at a time: enough to be worth the trip, small enough to balance.
 _SHARE = 1 << 31
 _MOST_TOLD = 10
@@ -93,7 +91,7 @@ def scan_weights(
                 next_step="Leave them out, or give names to ask for less.",
             )
 
-        return scan_server(ckpt, None if names is None else _listed(names), scan_weights)
+        return scan_server(ckpt, None if names is None else names_listed(names), scan_weights)
     opened = _opened(ckpt)
     if changed := opened.changed():
         raise WorkbenchError(
@@ -102,7 +100,9 @@ def scan_weights(
             next_step="Open the checkpoint again when its writer is done, and scan that.",
         )
     weights = logical_weights(opened)
-    chosen = _choose(weights, names, opened.source)
+    chosen: Sequence[int] = range(len(weights))
+    if names is not None:
+        chosen = named_positions(weights.names, names, opened.source)
     notes = [*opened.warnings]
     config = config_of(opened, notes)
     if client is not None:
@@ -149,57 +149,6 @@ def _like(
     except KeyboardInterrupt:
         notes.append("interrupted: not all was compared with the target")
         return {}
-
-
-def _listed(names: str | Iterable[str]) -> list[str]:
-    step = 'Give names or patterns: names=["lm_head.weight", "layers.0.*"].'
-    if isinstance(names, str):
-        return [names]
-    if not isinstance(names, Iterable) or isinstance(names, bytes):
-        raise WorkbenchError(
-            f"names={shown(names)} is neither text nor a list of texts", next_step=step
-        )
-    listed = list(names)
-    if not all(isinstance(name, str) for name in listed):
-        raise WorkbenchError(
-            f"names={shown(listed)} holds something that is not text", next_step=step
-        )
-    if not listed:
-        raise WorkbenchError(
-            "names is empty: it asks for no tensors", next_step=f"{step} None asks for all."
-        )
-    return listed
-
-
-def _choose(
-    weights: LogicalWeights, names: str | Iterable[str] | None, source: str
-) -> Sequence[int]:
-    """Return the positions of the weights that are asked for, in the order of the checkpoint."""
-    if names is None:
-        return range(len(weights))
-    known = {name: at for at, name in enumerate(weights.names)}
-    found: set[int] = set()
-    for name in _listed(names):
-        if name in known:
-            found.add(known[name])
-            continue
-        hits = fnmatch.filter(known, name) if _PATTERN.search(name) else []
-        if not hits:
-            raise _unknown(name, weights.names, source)
-        found.update(known[hit] for hit in hits)
-    return sorted(found)
-
-
-def _unknown(name: str, names: Sequence[str], source: str) -> WorkbenchError:
-    tail = name.rsplit(".", 2)[-2:]
-    near = [known for known in names if known.endswith(".".join(tail))][:2000]
-    close = get_close_matches(name, near or list(names[:2000]), n=3)
-    step = (
-        f"Did you mean {', '.join(shorten(known, 140) for known in close)}?"
-        if close
-        else "Give a name that the checkpoint has, or a pattern such as *.weight."
-    )
-    return WorkbenchError(f"{source} has no weight {shown(name)}", next_step=step)
 
 
 def _collect(
@@ -269,8 +218,6 @@ def _result(
         notes.append(
             f"a sample: {seen:,} of {count:,} values were read; rows that were not read are not judged"
         )
-    if wanted < len(weights):
-        notes.append(f"{wanted:,} of {len(weights):,} weights were requested")
     for group in opened.quantization.groups:
         if group.incomplete_count:
             name, role = group.incomplete[0]
@@ -290,4 +237,5 @@ def _result(
         if interrupted or changed or wanted < len(weights)
         else needed(measures, config),
         changed=", ".join(map(shorten, changed[:3])),
+        limited=limited_to(wanted, len(weights)),
     )

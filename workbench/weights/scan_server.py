@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from workbench.errors import WorkbenchError
+from workbench.errors import WorkbenchError, shorten
 from workbench.weights.held_file import write_held
 from workbench.weights.live import gather_server
 from workbench.weights.records import Judgement
@@ -66,4 +66,14 @@ def scan_server(
         interrupted=scan.interrupted or gathered.interrupted,
         unseen=len(gathered.why()),
         changed=gathered.changed,
+        limited=_limited(names),
     )
+
+
+def _limited(names: Sequence[str] | None) -> str:
+    """Say that names were given; how many more a server has is not known."""
+    if names is None:
+        return ""
+    few = ", ".join(shorten(name, 60) for name in names[:2])
+    more = f" and {len(names) - 2:,} more" if len(names) > 2 else ""
+    return f"only {few}{more} {'was' if len(names) == 1 else 'were'} requested"

@@ -52,7 +52,7 @@ class Seen:
 
     ``counts`` says which hold weights at all; ``matters`` which of those decide: matrices, and whatever is
     not finite. A vector's verdict is a note: a norm at one or a bias at zero proves nothing in 16 bits. So is
-    that of a matrix too small to tell.
+    that of a matrix too small to tell. ``limited`` says how much `names` left out, "" for nothing.
     """
 
     tensors: Tensors
@@ -63,6 +63,7 @@ class Seen:
     unseen: int = 0
     needed: Needed | None = None
     changed: str = ""
+    limited: str = ""
 
     @cached_property
     def verdict(self) -> np.ndarray[Any, Any]:

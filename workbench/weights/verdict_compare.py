@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from workbench.core.finding import GRAVITY, Confidence, Finding
 from workbench.core.verdict import Verdict
@@ -13,6 +13,7 @@ from workbench.errors import shorten
 from workbench.weights.changes import Change, Changes
 from workbench.weights.coverage import compared
 from workbench.weights.names import is_weight, named
+from workbench.weights.sides import Sides
 
 _LINES = 6
 # Below this relative change a 16-bit type hides most of what an optimiser does.
@@ -25,12 +26,16 @@ Moved = Sequence[tuple[str, str, str]]
 
 
 def conclude(
-    changes: Changes, same: Same, is_own: bool = False, moved: Moved = ()
+    changes: Changes,
+    same: Same,
+    is_own: bool = False,
+    moved: Moved = (),
+    sides: Sides | None = None,
 ) -> tuple[Verdict, tuple[Finding, ...]]:
     """Return the verdict on a comparison, and its findings.
 
     `is_own`: one side is what a server holds of the other. `moved`: names of both sides of which the second
-    holds the values of the first in another place, and how.
+    holds the values of the first in another place, and how. `sides`: what the scans of both say.
     """
     by_state: dict[str, list[Change]] = {}
     for row in changes:
@@ -49,10 +54,20 @@ def conclude(
     ]
     findings.sort(key=lambda finding: GRAVITY[finding.severity])
     differ = _otherwise(by_state.get("changed", [])) if is_own else []
-    coverage = compared(changes, frozenset(row.name for row in differ), moved)
+    coverage = compared(
+        changes, frozenset(row.name for row in differ), moved, sides, _unchanged(by_state, is_own)
+    )
     state = {True: "compared", False: "wrong", None: "cannot_tell"}[coverage.ok]
     sure: Confidence = "unknown" if coverage.ok is None else "certain"
-    return Verdict(state, _summary(by_state, same, moved), sure, coverage), tuple(findings)
+    sentence = " ".join((_summary(by_state, same, moved), *(sides.sentences if sides else ())))
+    return Verdict(state, sentence, sure, coverage), tuple(findings)
+
+
+def _unchanged(by_state: Mapping[str, Sequence[Change]], is_own: bool) -> frozenset[str]:
+    """Return what has the same values on both sides; an engine rounds what it holds of its own files."""
+    changed = by_state.get("changed", [])
+    rounded = set(changed) - set(_otherwise(changed)) if is_own else set()
+    return frozenset(row.name for row in (*by_state.get("identical", []), *rounded))
 
 
 def _summary(by_state: dict[str, list[Change]], same: Same, moved: Moved) -> str:

@@ -7,7 +7,18 @@ from typing import get_args
 
 import pytest
 
-from tests.hang.cases.build import IDLE_0, IDLE_N, START, R, frames, scene, started, thread
+from tests.hang.cases.build import (
+    IDLE_0,
+    IDLE_N,
+    LOOP,
+    SRT,
+    START,
+    R,
+    frames,
+    scene,
+    started,
+    thread,
+)
 from tests.hang.cases.healthy import BATCHING
 from tests.hang.cases.rule_scenes import WAITS
 from workbench.hang.judge import waits
@@ -88,3 +99,27 @@ def test_one_rank_alone_needs_no_launch_to_count_it() -> None:
     assert size(one, arguments={}) == "ok"
     assert size(two, arguments={}) == "open"
     assert size(two, arguments={"tp-size": "2"}) == "ok"
+
+
+MLP_SYNC = (
+    f"all_reduce prepare_mlp_sync_batch@{SRT}managers/scheduler.py "
+    f"Scheduler.get_next_batch_to_run {LOOP}"
+)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "state", "rule"),
+    [((0.3, 0.0), "cannot_tell", "loop_sync"), ((0.29, 0.29), "hung", "loop_collective")],
+    ids=str,
+)
+def test_a_loop_that_may_turn_is_not_called_hung(
+    cpu: tuple[float, float], state: str, rule: str
+) -> None:
+    got = question(scene([R(MLP_SYNC, cpu=one) for one in cpu])).worst.rule
+    assert (got.state, got.code) == (state, rule)
+
+
+def test_only_the_synchronisation_of_every_turn_may_turn() -> None:
+    other = MLP_SYNC.replace("prepare_mlp_sync_batch", "prepare_other")
+    got = question(scene([R(other, cpu=0.5)] * 2)).worst.rule
+    assert (got.state, got.code) == ("hung", "loop_collective")

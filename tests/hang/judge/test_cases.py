@@ -62,6 +62,9 @@ def test_a_diagnosis_is_whole(name: str, tmp_path: Path) -> None:
     if name in NOT_CLEARED:
         assert NOT_CLEARED[name] in got.summary
     first = got.findings[0]
+    # An error is what is proved wrong; what is well is a note, and what is open a warning.
+    well = got.state in ("idle", "serving")
+    assert first.severity == ("error" if got.ok is False else "note" if well else "warning")
     assert first.evidence_for
     assert first.experiment == got.experiment
     assert got.experiment.if_right

@@ -328,3 +328,12 @@ def test_one_replica_that_is_gone_does_not_hide_the_size_of_the_others() -> None
 
     assert size(both) == size(whole) == ("open", "the launch is not known; the titles have 2")
     assert size(none) == ("open", "the launch is not known")
+
+
+def test_a_stopped_rank_is_never_compared() -> None:
+    """Two snapshots of a process that is halted are equal: that says nothing of where it would get."""
+    got = diagnose(scene((R(IDLE_0, state="T"), R(IDLE_N)), log=started(2, "ready")))
+    how = {item.name: (item.state, item.how) for item in got.verdict.coverage.items}
+    assert "stopped" in how["rank 0"][1]
+    assert how["progress of rank 0"] == how["rank 0"]
+    assert how["progress of rank 1"] != how["rank 1"]

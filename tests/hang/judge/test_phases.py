@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.hang.cases.build import started, written
 from workbench.hang.judge.phases import Story, numbered, read_story
 
@@ -65,3 +67,25 @@ def test_prefixes_are_world_ranks() -> None:
     assert numbered("DP1 TP1", {"tp-size": "4"}, replicas=True, ranks=8) == 5
     assert numbered("DP1 TP1 EP1", {"tp-size": "4"}, replicas=False, ranks=4) == 1
     assert numbered("", sizes, replicas=False, ranks=8) is None
+
+
+NOISE = "90 TP1| [2026] NCCL WARN Call to ibv_modify_qp failed"
+DEATH = "95 Rank 1 scheduler died during initialization (exit code: -9). If exit code is negative"
+
+
+@pytest.mark.parametrize("repeats", [10, 199, 200, 201, 5000])
+def test_a_rank_dies_after_however_many_warnings(repeats: int) -> None:
+    told = story([*started(2, "pool"), *[NOISE] * repeats, DEATH])
+    assert told.fatal
+    assert [one.event.code for one in told.errors][-1] == "rank_died"
+
+
+def test_an_error_that_repeats_is_kept_two_hundred_times_and_its_end() -> None:
+    """Both sides: what many ranks write is whole, and what one writes without end is no memory."""
+    lines = [f"90 TP1| NCCL WARN Call {number} failed" for number in range(200)]
+    assert len(story([*started(2, "pool"), *lines]).errors) == 200
+    more = story([*started(2, "pool"), *lines, *[NOISE] * 50, "99 TP1| NCCL WARN the last"])
+    assert len(more.errors) == 201
+    assert more.errors[-1].line.text.endswith("the last")
+    both = [line.replace("TP1", rank) for line in lines for rank in ("TP0", "TP1")]
+    assert len(story([*started(2, "pool"), *both]).errors) == 400

@@ -314,9 +314,12 @@ def test_texts_that_are_refused_leave_every_switch_open() -> None:
     assert sum(item.kind == "change" for item in verdict.coverage.items) == 1
 
 
-def test_a_sampled_text_is_no_fault() -> None:
+def test_a_sampled_text_is_no_fault_and_no_proof_of_health() -> None:
     asked = question(scene(tried(HEALTHY, "temperature 0/sampling"), tried(scaled(0.2), "order")))
-    assert answered(asked)[1].ok is True
+    cause, verdict = answered(asked)
+    assert (verdict.ok, verdict.state, verdict.confidence) == (None, "sampling", "unknown")
+    assert cause.facts == ("sampling",)
+    assert any("which target answered them" in text for text in verdict.missing)
 
 
 def test_checks_settle_only_what_is_listed() -> None:
@@ -332,3 +335,15 @@ def test_checks_settle_only_what_is_listed() -> None:
 
 def key(settled: Settled) -> tuple[str, str]:
     return settled.kind, settled.name
+
+
+@pytest.mark.parametrize(("share", "ok"), [(0.85, True), (0.849, None)])
+def test_a_recorded_run_counts_where_the_replay_does_the_same(
+    share: float, ok: bool | None
+) -> None:
+    """Also where nobody recorded an acceptance that could be called not reproduced."""
+    asked = healthy()
+    facts = dataclasses.replace(asked.facts, observed=None, agreement=share)
+    cause, verdict = answered(question(facts))
+    assert verdict.ok is ok
+    assert cause.state == ("healthy" if ok else "cannot_tell")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import get_args
 
 from workbench.facts.engine_phases import marker_reader, order_of, phase_of_stack
@@ -26,7 +26,7 @@ _LABELS = {
 }  # fmt: skip
 _TORCH_RANK = re.compile(r"rank(\d{1,5})")  # torch's own prefix
 _NORMAL_END = re.compile(r"SIGTERM received|Shutting down|Gracefully exiting|KeyboardInterrupt")
-MOST_ERRORS = 200
+_MOST_REPEATS = 200  # of one sort of error line of one rank, and the last one
 _MOST_RANKS = 65536
 _FATAL = frozenset(
     {
@@ -187,6 +187,20 @@ def read_story(
     return dataclasses.replace(story, last_utc=max(clocks, default=None))
 
 
+def _kept(errors: Sequence[MarkedLine]) -> Iterator[MarkedLine]:
+    """Yield error lines in their order, of a sort that repeats without end the first ones and the last.
+
+    A limit on all of them together would drop the one that matters: a rank dies after its warnings.
+    """
+    last = {(one.rank, one.event.code): at for at, one in enumerate(errors)}
+    count: Counter[tuple[int | None, str]] = Counter()
+    for at, one in enumerate(errors):
+        sort = (one.rank, one.event.code)
+        count[sort] += 1
+        if count[sort] <= _MOST_REPEATS or at == last[sort]:
+            yield one
+
+
 def _tell(
     said: Sequence[MarkedLine],
     order: Sequence[Step],
@@ -205,7 +219,7 @@ def _tell(
         after=after,
         last_line=last_line,
         phase=_whole(told, reached, order),
-        errors=tuple(errors[:MOST_ERRORS]),
+        errors=tuple(_kept(errors)),
         ready=codes["ready"] > 0,
         batches=tuple(one for one in told if one.event.code == "serving"),
         stopped=stopped,

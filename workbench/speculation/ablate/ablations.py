@@ -152,13 +152,14 @@ class Ablations(Result):
     @classmethod
     def restored(cls, saved: SavedAblations, verdict: Verdict) -> Self:
         """Rebuild the ablations; the one stored verdict is the cause and the verdict."""
+        stored = saved.verdict.current(cls.schema)
         return cls(
             **{name: getattr(saved, name) for name in _PLAIN},
             served=saved.served.restored_lift(),
             lifts=tuple(lift.restored_lift() for lift in saved.lifts),
             pairs=tuple(lift.restored_lift() for lift in saved.pairs),
-            cause=saved.verdict.cause(),
-            verdict=saved.verdict.core(saved.ok, cls.schema),
+            cause=stored.cause(),
+            verdict=stored.core(saved.ok, cls.schema),
             findings=saved.findings,
             notes=saved.notes,
         )

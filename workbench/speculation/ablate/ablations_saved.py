@@ -6,17 +6,19 @@ import dataclasses
 import math
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from workbench.core.finding import Confidence
 from workbench.core.saving import Saved
-from workbench.core.verdict import Coverage, Verdict, unrecorded
+from workbench.core.verdict import OLD, Coverage, Item, Verdict, unrecorded
 from workbench.speculation.ablate.causes import Cause, State
 from workbench.speculation.ablate.lifts import Lift
 from workbench.speculation.evidence.ranges import Count
 from workbench.speculation.judge.expected import Counted, Expected
 
 Pair = tuple[float | None, float | None]
+_ORIGIN = "where the text comes from"
+_NO_PROOF = "it may be sampled or another target's; version 0.1 took that for health"
 _KNOWN = frozenset(("restored", "restored_interval", "profile"))  # None means something there
 
 
@@ -42,6 +44,18 @@ class SavedVerdict(Struct, frozen=True, kw_only=True):
         """Return a cause and its verdict as they are written."""
         fields = {field.name: getattr(cause, field.name) for field in dataclasses.fields(Cause)}
         return cls(**fields, coverage=verdict.coverage, overturned_by=verdict.overturned_by)
+
+    @property
+    def is_no_proof(self) -> bool:
+        """Whether version 0.1 wrote True for a text that may be another target's."""
+        return self.state == "sampling" and self.coverage is None
+
+    def current(self, what: str) -> SavedVerdict:
+        """Return it as this version judges: what is no proof is open, and loads."""
+        if not self.is_no_proof:
+            return self
+        items = (Item("result", what, how=OLD), Item("text", _ORIGIN, how=_NO_PROOF))
+        return structs.replace(self, confidence="unknown", coverage=Coverage(items))
 
     def cause(self) -> Cause:
         """Return the cause."""
@@ -116,3 +130,7 @@ class SavedAblations(Saved, frozen=True, kw_only=True):
     verdict: SavedVerdict  # type: ignore[assignment]
     observed: float | None = None
     agreement: float | None = None
+
+    def counted_ok(self) -> bool | None:
+        """Return the stored ``ok``, but None where version 0.1 took sampled text for a proof."""
+        return None if self.verdict.is_no_proof else self.ok

@@ -60,9 +60,10 @@ class Cause:
     ----------
     state
         ``found``: one fact; ``pair``: two together; ``named``: a tensor is nowhere, so nothing can bring it
-        back; ``healthy``: nothing was lost; ``sampling``: the text was sampled, and greedily all is well;
-        ``no_expectation``: lifts alone; ``refused``: the text is no evidence; ``not_reproduced``: the replay
-        does not do what the engine did; ``cannot_tell``.
+        back; ``healthy``: nothing was lost; ``sampling``: along the target's greedy answers all is well, but
+        this text is none of them: it was sampled, or another target wrote it; ``no_expectation``: lifts
+        alone; ``refused``: the text is no evidence; ``not_reproduced``: the replay does not do what the
+        engine did; ``cannot_tell``.
     facts, switches
         The cause, and the switches that undo it; empty where there is none.
     sentence
@@ -91,7 +92,7 @@ class Cause:
 
         The answer of `Ablations` follows from its coverage, which may know of something that is open.
         """
-        if self.state in ("healthy", "sampling"):
+        if self.state == "healthy":
             return True
         return False if self.state in ("found", "pair", "named") else None
 
@@ -265,10 +266,13 @@ def _single(scene: CauseFacts) -> Cause | None:
     if first.facts == {"sampling"}:
         return Cause(
             "sampling",
-            f"The draft is not at fault: the text is not what the target chooses greedily (sampling, or "
-            f"another target), and along its greedy answers {lift.accept_length:.2f} tokens are accepted.",
-            switches=lift.switches, facts=lift.facts, confidence="likely",
+            "Cannot tell: the text is not what this target chooses greedily: it was sampled, or another "
+            f"target wrote it. Along this target's greedy answers {lift.accept_length:.2f} tokens are "
+            "accepted a round.",
+            switches=lift.switches, facts=lift.facts,
             evidence_for=(_evidence(lift),),
+            missing="the temperature of the recorded requests, and which target answered them",
+            next_step="Record the same prompts at temperature 0, and replay that.",
         )  # fmt: skip
     alike = [t.lift for t in scene.singles if t.facts == first.facts and t is not first]
     equal = tuple(a.name for a in alike if a.restored is not None and a.restored >= ENOUGH)

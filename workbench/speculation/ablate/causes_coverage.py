@@ -165,8 +165,8 @@ def reproduction(question: AblationQuestion) -> Iterator[Settled]:
     share = question.facts.agreement
     if share is None:
         return
-    good = share >= AGREES and question.cause.state != "not_reproduced"
-    yield Settled(*RECORDED, "ok" if good else "open", f"{share:.0%} of the rounds agree")
+    state: State = "ok" if share >= AGREES else "open"
+    yield Settled(*RECORDED, state, f"{share:.0%} of the rounds agree")
 
 
 def replay_verdict(question: AblationQuestion) -> Iterator[Settled]:

@@ -181,8 +181,10 @@ class Counts:
 
 def contradicting(tally: Tally | None, log: Logged | None) -> tuple[str, ...]:
     """Return where answers and a log cannot be of one run, beyond chance and other requests."""
-    length = tally.accept_length if tally is not None else None
-    if tally is None or length is None or log is None or log.lines < LINES:
+    if tally is None or log is None or log.lines < LINES:
+        return ()
+    length = tally.accept_length
+    if length is None:
         return ()
     high, low = max(length, log.accept_length) - 1, min(length, log.accept_length) - 1
     if high - low <= max(_APART, _APART * high) + SURE * (tally.error + log.error):
