@@ -86,7 +86,6 @@ class _Kin:
         self._verdicts = np.array([one.verdict for one in judgements])
         judged = ~np.isnan(self._structure)
         words = np.array([is_vocabulary(measure.name) for measure in measures], dtype=bool)
-        self._judged = judged
         self._inner = np.flatnonzero(judged & ~words)
         self.some_trained = bool((judged & (self._verdicts == "trained")).any())
         self._kinds: dict[tuple[object, ...], list[int]] = defaultdict(list)
