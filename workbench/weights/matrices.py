@@ -25,15 +25,18 @@ from workbench.weights.provenance import (
 from workbench.weights.records import Family, Judgement, Measure, Verdict
 from workbench.weights.spectrum import Spectrum, spectrum
 from workbench.weights.structure import (
+    AT_INIT,
     AT_INIT_OF_UNKNOWN_SCALE,
     SMALLEST_SIDE,
     SMALLEST_SIZE,
     SMALLEST_SIZE_4_BITS,
+    TRAINED,
     Evidence,
     evidence,
     power,
     slack,
 )
+from workbench.weights.taps import taps_of
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 Rows = Callable[[int, int], Floats]
@@ -171,8 +174,10 @@ def _without_models(values: Floats, seen: Spectrum, measure: Measure) -> Evidenc
     """Return what structure proves, once models without training are ruled out."""
     rounded = is_rounded(measure)
     found = evidence(seen, rounded, seen.rows * seen.columns == prod(_sides(measure)))
-    if found.verdict != "trained":
+    if found.verdict == "orthogonal" or found.is_thin:
         return found
+    if found.verdict != "trained":
+        return _by_taps(found, values, seen, measure)
     once = distinct(values)
     if once is not None:
         if min(once.shape) < _FEWEST_DISTINCT:
@@ -185,7 +190,21 @@ def _without_models(values: Floats, seen: Spectrum, measure: Measure) -> Evidenc
             )
         values, seen = once, rest
     why = explanation(values, seen)
-    return Evidence("undecided", why) if why else found
+    if not why:
+        return found
+    return _by_taps(Evidence("undecided", why), values, seen, measure)
+
+
+def _by_taps(found: Evidence, values: Floats, seen: Spectrum, measure: Measure) -> Evidence:
+    """Return `trained` where the taps of a convolution's kernels prove it, else what was found."""
+    if measure.layout:
+        return found
+    taps = taps_of(values, measure.shape, seen.excess)
+    if taps is None or taps.z < AT_INIT:
+        return found
+    if taps.z > TRAINED:
+        return Evidence("trained", taps.text)
+    return Evidence("undecided", taps.text) if found.verdict == "none" else found
 
 
 def _conclude(

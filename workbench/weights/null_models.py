@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.weights.spectrum import DENSE, Spectrum, edge_of, equilibrated, middle
+from workbench.weights.spectrum import Spectrum, edge_of, equilibrated, middle
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 Doubles = np.ndarray[Any, np.dtype[np.float64]]
@@ -93,10 +93,8 @@ def explanation(values: Floats, seen: Spectrum) -> str:
 
 def _neighbours(seen: Spectrum) -> float:
     """Return how alike neighbours are beyond what the structure as a whole makes of any two."""
-    shorter, longer = sorted((seen.rows - seen.empty_rows, seen.columns - seen.empty_columns))
-    excess = max(2 * seen.gram / (min(shorter, DENSE) * longer), 0.0)
-    rows = abs(seen.row_neighbours) / np.sqrt(1 + seen.columns * excess)
-    columns = abs(seen.column_neighbours) / np.sqrt(1 + seen.rows * excess)
+    rows = abs(seen.row_neighbours) / np.sqrt(1 + seen.columns * seen.excess)
+    columns = abs(seen.column_neighbours) / np.sqrt(1 + seen.rows * seen.excess)
     return float(max(rows, columns))
 
 

@@ -194,6 +194,8 @@ def _result(
     wanted: int,
     target: Mapping[str, Likeness] | None = None,
 ) -> WeightScan:
+    from workbench.weights.context import context_of
+    from workbench.weights.kin import among_kin
     from workbench.weights.needed import needed
     from workbench.weights.pool import cannot_tell
     from workbench.weights.relations import relate
@@ -205,7 +207,11 @@ def _result(
         notes.append(f"changed during the scan: {', '.join(map(shorten, changed[:3]))}")
     order = sorted(found)
     measures = [found[at][0] for at in order]
-    judged = relate(measures, [found[at][1] for at in order], target)
+    known = context_of("", (), config)
+    judged = among_kin(
+        measures, [found[at][1] for at in order], known.initializer_range, known.layers
+    )
+    judged = relate(measures, judged, target)
     bytes_read = sampled = 0
     for at, measure in zip(order, measures, strict=True):
         if changed or measure.seen == measure.count:

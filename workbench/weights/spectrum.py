@@ -76,6 +76,12 @@ class Spectrum:
     empty_columns: int = 0
     filled: float = 0.0
 
+    @property
+    def excess(self) -> float:
+        """Mean squared cosine between rows beyond what chance makes of it."""
+        shorter, longer = sorted((self.rows - self.empty_rows, self.columns - self.empty_columns))
+        return max(2 * self.gram / max(min(shorter, DENSE) * longer, 1), 0.0)
+
 
 def spectrum(values: Floats, slack: float = 0.05) -> Spectrum:
     """Return the statistics of a matrix of finite values.
