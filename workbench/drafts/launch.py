@@ -80,7 +80,7 @@ def _mark(s: Subject) -> str:
 def architecture(s: Subject) -> Iterator[Finding]:
     """Check that the class which config.json names is that of the tensors."""
     named = tuple(getattr(s.checkpoint.config, "architectures", ()) or ())
-    if not s.eagle3_tensors or s.nested or s.engine not in ("sglang", "vllm"):
+    if not s.eagle3_tensors or s.other_draft or s.nested or s.engine not in ("sglang", "vllm"):
         return
     if not named:
         yield Finding(

@@ -7,6 +7,7 @@ differs between their common beginning and their common end is the candidate. Ca
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ from workbench.checkpoint.templates import Rows, describe, fill, parse
 from workbench.core.wording import plural
 from workbench.keys.records import Rename
 from workbench.loaders.outcome import Gap, LoadOutcome
+from workbench.loaders.profile import NotCovered
 from workbench.loaders.simulate import Resolve
 
 Groups = Sequence[TensorGroup]
@@ -78,7 +80,8 @@ def propose(table: TensorTable, outcome: LoadOutcome, resolve: Resolve) -> tuple
     if not any(rename.proved for rename in found):
         fused, fuses = _fused(table, outcome.gaps)
         if fuses:
-            found += _search(fused.groups, resolve(fused.groups), resolve, fuses)
+            with contextlib.suppress(NotCovered):
+                found += _search(fused.groups, resolve(fused.groups), resolve, fuses)
     return _choose(found)
 
 
@@ -320,7 +323,10 @@ def _prove(
 ) -> Rename | None:
     """Apply a rule to the whole checkpoint and see what the loader then does; None if it helps nothing."""
     total = sum(len(group) for group in groups)
-    after = resolve(_moved(groups, steps))
+    try:
+        after = resolve(_moved(groups, steps))
+    except NotCovered:
+        return None  # names that the loader's rules do not describe
     was, now = _good(before, total), _good(after, total)
     if (was & ~now).any():
         return None  # it would break what loads

@@ -12,6 +12,7 @@ from workbench.loaders.profile import Model, NotCovered, Profile, Route
 if TYPE_CHECKING:
     from workbench.checkpoint.config import Config
 
+EAGLE3_KIND = "an EAGLE-3 draft"
 # Parts of a class's name -> what such a checkpoint is.
 _KINDS = (
     ("dspark", "a DSpark draft"),
@@ -19,7 +20,7 @@ _KINDS = (
     ("medusa", "a draft with Medusa heads"),
     ("nextn", "the multi-token prediction layer of its target, loaded as a draft"),
     ("mtp", "the multi-token prediction layer of its target, loaded as a draft"),
-    ("eagle3", "an EAGLE-3 draft"),
+    ("eagle3", EAGLE3_KIND),
     ("eagle", "an EAGLE draft"),
     ("assistant", "a draft that its target's authors call an assistant"),
     ("draft", "a draft"),

@@ -13,6 +13,7 @@ from packaging.version import InvalidVersion, Version
 
 from workbench.errors import EngineError
 from workbench.loaders import registered
+from workbench.loaders.maps import profiles as maps
 from workbench.loaders.profile import Profile
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ def select(engine: Engine, config: Config) -> Choice:
     known = [p for p in profiles(engine.name) if p.model_class == model_class]
     version = engine.version or installed(engine.name)
     if not known:
-        return _undescribed(engine, model_class, version)
+        return _harvested(engine, model_class, version)
     known.sort(key=lambda p: Version(p.first))
     if not version:
         tried = tuple((_example(p), p.cited(_example(p))) for p in known)
@@ -175,6 +176,20 @@ def _class_of(engine: str, config: Config) -> str:
             next_step=f'Name the class after the engine: "{engine}==VERSION:LlamaForCausalLMEagle3".',
         )
     return str(model_class)
+
+
+def _harvested(engine: Engine, model_class: str, version: str) -> Choice:
+    """Return the map of a class that no profile was written for; where there is none, what is known of it."""
+    if version:
+        version = _spelled(engine.name, str(_version(version, f"{engine.name}=={version}")))
+    if registered.is_absent(engine.name, model_class, version):
+        return _undescribed(engine, model_class, version)
+    found = maps.find(engine.name, model_class, version)
+    if found is None:
+        return _undescribed(engine, model_class, version)
+    profile, certain, why = found
+    named = dataclasses.replace(engine, version=profile.first)
+    return Choice(named, model_class, ((profile.first, profile),), certain, why)
 
 
 def _undescribed(engine: Engine, model_class: str, version: str) -> Choice:
