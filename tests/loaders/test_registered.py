@@ -1,4 +1,4 @@
-"""Classes and model types that releases register, and nothing describes: never an error, always what is known."""
+"""Classes and model types that releases register and nothing describes: never an error."""
 
 from __future__ import annotations
 

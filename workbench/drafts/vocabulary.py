@@ -36,7 +36,7 @@ def vocabulary(s: Subject) -> Iterator[Finding]:
 
 
 def _several(s: Subject) -> Iterator[Finding]:
-    """Check that one tensor alone is taken for d2t: SGLang takes every name with d2t in it, one after the other."""
+    """Check that one tensor alone is taken for d2t: SGLang takes every name with d2t in it."""
     found = s.containing("d2t")
     if s.engine != "sglang" or len(found) < 2:
         return

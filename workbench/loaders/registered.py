@@ -1,4 +1,4 @@
-"""Model classes that a release registers and nothing here describes: the answer is "cannot tell", with what is known."""
+"""Model classes that a release registers and nothing here describes: "cannot tell", with what is known."""
 
 from __future__ import annotations
 
@@ -48,16 +48,22 @@ def known(engine: str, model_class: str, version: str) -> str:
     if not listed:
         return f"{is_a}: what {engine} does with its keys is not described here"
     if not found:
-        return f"{is_a}: no release of {engine} from {listed[0]} to {listed[-1]} has a class of that name"
+        span = f"from {listed[0]} to {listed[-1]}"
+        return f"{is_a}: no release of {engine} {span} has a class of that name"
     row = rows.row_in(engine, "class", model_class, version) if version else found[-1]
     if row is not None:
-        return f"{is_a}: {engine} {version or row.last_with} has this class ({row.file}), but what it does with keys is not described here"
+        has = f"{engine} {version or row.last_with} has this class ({row.file})"
+        return f"{is_a}: {has}, but what it does with keys is not described here"
     if rows.known(engine, version) is None:
-        return f"{is_a}: {version} is not a release of {engine} that is known here; {found[-1].last_with} has this class"
+        last = f"{found[-1].last_with} has this class"
+        return f"{is_a}: {version} is not a release of {engine} that is known here; {last}"
     later = [one.first_with for one in found if Version(one.first_with) > Version(version)]
-    if later:
-        return f"{is_a}: there is no such class in {engine} {version}; the first release with it is {later[0]}"
-    return f"{is_a}: there is no such class in {engine} {version}; the last release with it is {found[-1].last_with}"
+    which = (
+        f"first release with it is {later[0]}"
+        if later
+        else f"last release with it is {found[-1].last_with}"
+    )
+    return f"{is_a}: there is no such class in {engine} {version}; the {which}"
 
 
 def profile(engine: str, model_class: str, version: str) -> Profile:

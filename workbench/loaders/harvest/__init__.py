@@ -1,5 +1,6 @@
-"""Harvest what every class of an installed SGLang does with checkpoint keys: run ``python -m workbench.loaders.harvest``.
+"""Harvest what every class of an installed SGLang does with the keys of a checkpoint.
 
-`__main__` runs in the workbench's Python. The other files run in the engine's Python, import nothing of the
-workbench and keep to Python 3.10; `expressions` is shared by both.
+Run ``python -m workbench.loaders.harvest``: `__main__` runs in the workbench's Python. The other files run in
+the engine's Python, import nothing of the workbench and keep to Python 3.10; `expressions` and `families` are
+used by both.
 """

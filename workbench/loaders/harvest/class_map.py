@@ -223,7 +223,7 @@ class _Pool:
         )
         if sibling is not None and len(pair[0].shape) == 1 and sibling[2]:
             return [sibling[2][0]]
-        for values in zip(pair[0].shape, pair[1].shape):
+        for values in zip(pair[0].shape, pair[1].shape, strict=True):
             made = constant(values[0]) if values[0] == values[1] else None
             known = (t for t in self.terms if tuple(value_of(t, p) for p in self.points) == values)
             found = next(known, made)
@@ -242,7 +242,9 @@ class _Pool:
         for c in range(len(columns[0])):
             wanted = [list(columns[0][c]), list(columns[1][c])]
             for rule in self.rules:
-                if [column_values(rule, p, x) for p, x in zip(self.points, self.lists)] == wanted:
+                if [
+                    column_values(rule, p, x) for p, x in zip(self.points, self.lists, strict=True)
+                ] == wanted:
                     out.append(rule)
                     break
             else:

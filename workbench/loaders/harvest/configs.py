@@ -1,4 +1,4 @@
-"""Which config to try for a class: by hand, by transformers' class of that name, by annotation, by a similar name."""
+"""Which config to try for a class: by hand, by the class of that name, by annotation, by a similar name."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def guess(name: str) -> Any:
 
 
 class Configs:
-    """Every config class of transformers and of SGLang by name, the latter winning; imported when asked for."""
+    """Every config class of transformers and of SGLang by name, SGLang's first; imported when asked for."""
 
     def __init__(self) -> None:
         from transformers import PretrainedConfig
@@ -297,10 +297,7 @@ def fields_of(cls: Any, config_class: Any, more: Json, distinct: bool = True) ->
     """Return the fields of a small config of a class, as config.json would hold them."""
     from transformers import PretrainedConfig
 
-    if config_class is None:
-        config = PretrainedConfig(**GENERIC)
-    else:
-        config = config_class()
+    config = PretrainedConfig(**GENERIC) if config_class is None else config_class()
     own = {k: v for k, v in vars(config).items() if not k.startswith("_")}
     own = {
         k: v for k, v in own.items() if v is None or isinstance(v, (bool, int, float, str, list))

@@ -1,4 +1,4 @@
-"""The engine itself: its process groups of one rank, its registry, its reading of a config, its building of a class."""
+"""The engine itself: its process groups of one rank, its registry, its configs, its building of a class."""
 
 from __future__ import annotations
 
@@ -106,6 +106,7 @@ class Reads:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
+        """Note what is asked for while this is open."""
         from transformers import PretrainedConfig
 
         seen, original = self.names, PretrainedConfig.__getattribute__

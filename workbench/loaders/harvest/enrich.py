@@ -26,7 +26,7 @@ OPTIONAL = frozenset(
 
 
 def enriched(builder: Builder, raw: Json) -> tuple[Json, Json, list[str]]:
-    """Return the config with optional fields that the class asks for, their rules when absent, and those unknown.
+    """Return the config with optional fields that the class asks for, their rules when absent, and the rest.
 
     A rule is ``["class", value]``, where the class itself says so, or ``["rule", name]`` of `fields.derived`.
     """
@@ -94,7 +94,7 @@ def defaults(builder: Builder, raw: Json, kinds: Json) -> Json:
     doubled = copy.deepcopy(raw)
     for path, value in fields.sizes(raw).items():
         if path.rpartition(".")[2] in ("hidden_size", "num_attention_heads", "vocab_size"):
-            doubled = fields.changed(doubled, path, value * (3 if "heads" in path else 2))
+            doubled = fields.changed(doubled, path, value * (2 if "heads" in path else 4))
     for path in kinds:
         seen = []
         for whole in (raw, doubled):

@@ -1,7 +1,7 @@
 """Sizes as expressions of config fields: found from what a class builds at several configs, and evaluated.
 
-An expression is a sum of terms ``[numerator, denominator, [[field, exponent], …]]``. Both the engine's Python and
-the workbench use this file.
+An expression is a sum of terms ``[numerator, denominator, [[field, exponent], …]]``. Both the engine's Python
+and the workbench use this file.
 """
 
 from __future__ import annotations

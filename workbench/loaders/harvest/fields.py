@@ -151,7 +151,7 @@ def at(raw: Json, path: str) -> Any:
 
 
 def changed(raw: Json, path: str, value: Any) -> Json:
-    """Return the config with another value at a path; lists with one entry a layer keep up with the layers."""
+    """Return the config with another value at a path; lists of one entry a layer keep up with the layers."""
     new = copy.deepcopy(raw)
     *parents, name = path.split(".")
     place = new

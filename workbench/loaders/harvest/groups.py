@@ -31,8 +31,8 @@ def grouped(keys: Keys) -> dict[str, Group]:
     groups: dict[str, Group] = {}
     for text, by_shape in found.items():
         parts = sorted(by_shape.items(), key=lambda part: min(map(numbers, part[1])))
-        for number, ((shape, dtype), names) in enumerate(parts):
-            names = sorted(names, key=numbers)
+        for number, ((shape, dtype), found_names) in enumerate(parts):
+            names = sorted(found_names, key=numbers)
             rows = tuple(map(numbers, names))
             group = Group(text, shape, dtype, rows, tuple(names))
             groups[text if not number else f"{text}#{number}"] = group
@@ -43,7 +43,7 @@ def columns(rows: Rows) -> list[tuple[int, ...]] | None:
     """Return the values of each column if the rows are all their combinations, None otherwise."""
     if not rows or not rows[0]:
         return []
-    values = [tuple(sorted(set(column))) for column in zip(*rows)]
+    values = [tuple(sorted(set(column))) for column in zip(*rows, strict=True)]
     count = 1
     for column in values:
         count *= len(column)
@@ -119,14 +119,14 @@ def target(group: Group, writes: Mapping[str, Sequence[str]]) -> str | None:
                     for c in range(len(group.rows[0]))
                     if all(
                         _number(writes, key, n, place) == row[c]
-                        for key, row in zip(group.names, group.rows)
+                        for key, row in zip(group.names, group.rows, strict=True)
                     )
                 ),
                 None,
             )
-            fields.append(str(value) if column is None else "{%d}" % column)
+            fields.append(str(value) if column is None else f"{{{column}}}")
         made = text.format(*fields)
-        for key, row in zip(group.names, group.rows):
+        for key, row in zip(group.names, group.rows, strict=True):
             if made.format(*row) not in (writes.get(key) or ()):
                 return None
         texts.append(made)

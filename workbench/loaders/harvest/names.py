@@ -1,4 +1,4 @@
-"""Names of tensors that a class may take: what transformers saves, and the inverse of the loader's own substitutions."""
+"""Names of tensors that a class may take: what transformers saves, and the loader's substitutions undone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stand-ins for the GPU packages that SGLang's model modules import, so that all of them can be built on a CPU.
+"""Stand-ins for the GPU packages that SGLang's model modules import, so that all can be built on a CPU.
 
 The tracer's stand-ins refuse every call, since they serve one class whose loader is under test. Here nearly
 three hundred modules must only be imported and their classes be built: what a module computes while it is
@@ -68,6 +68,7 @@ class Name:
         self._path = path
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Work as a decorator; refuse what would compute something in a GPU package."""
         if self._path.rpartition(".")[2] not in DECLARATIONS and self.__module__ in _REFUSING:
             raise StubCalled(f"{self._path} needs a GPU build")
         return args[0] if len(args) == 1 and not kwargs and callable(args[0]) else Name(self._path)
@@ -176,16 +177,18 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Make up the packages that nothing else could find."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
+        """Offer a stand-in for one of our packages."""
         root = fullname.partition(".")[0]
         if root in PACKAGES and (root == fullname or isinstance(sys.modules.get(root), Package)):
             return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
         return None
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        """Make the stand-in."""
         return Package(spec.name)
 
     def exec_module(self, module: types.ModuleType) -> None:
-        pass
+        """Do nothing: a stand-in has no code."""
 
 
 class _Operators:

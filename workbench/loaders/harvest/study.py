@@ -113,8 +113,7 @@ class Study:
         last = loader.whole(wanted)
         self.lacks = _unwritten(last, self.shared)
         self.use_saved = bool(
-            set(names.template(k) for k in wanted)
-            - {names.template(k) for k in (*inverted, *found)}
+            {names.template(k) for k in wanted} - {names.template(k) for k in (*inverted, *found)}
         ) or any(inverted.get(k, found.get(k, ((), "")))[0] != v[0] for k, v in wanted.items())
         self.wanted = wanted
         self.every = {k: v for k, v in every.items() if k in self.writes}
@@ -291,7 +290,7 @@ class Fits:
     def joint(self, seed: int) -> Json | None:
         """Return a config in which several sizes differ at once and that the class can be built of."""
         rng = random.Random(f"{self.study.name} {seed}")
-        chosen = [p for p in self.observations.single]
+        chosen = list(self.observations.single)
         for share in (1.0, 0.7, 0.5, 0.35):
             raw = self.study.raw
             for path in chosen:
@@ -364,11 +363,10 @@ def _same(one: dict[str, Group], other: dict[str, Group]) -> bool:
 
 
 def _irregular(seen: dict[str, Group], base: dict[str, Group]) -> bool:
-    """Tell whether rows that were a plain range are one no more: the field picks layers in a way not followed."""
-    for name, group in seen.items():
-        if name in base and _ranges(base[name]) and not _ranges(group):
-            return True
-    return False
+    """Tell whether rows that were a plain range are one no more: the field picks layers."""
+    return any(
+        name in base and _ranges(base[name]) and not _ranges(group) for name, group in seen.items()
+    )
 
 
 def _ranges(group: Group) -> bool:

@@ -67,6 +67,8 @@ class _Reader:
     def take(self, path: str, kind: list[Any]) -> None:
         """Take one field into account, or raise `NotCovered`."""
         sort, seen = kind[0], kind[1:]
+        if isinstance(seen[0], list) and path not in self.listed and self._listed_alike(path, seen[0]):
+            return
         value = self._value(path, sort)
         if sort == "free":
             if isinstance(value, str | dict):
@@ -100,6 +102,14 @@ class _Reader:
             return
         else:
             raise NotCovered(f"{path} is {value!r:.60}, which was not tried")
+
+    def _listed_alike(self, path: str, seen: list[Any]) -> bool:
+        """Tell whether a list that picks nothing is absent, or has no other values than were tried."""
+        value = _at(self.raw, path)
+        if value is _ABSENT or value is None:
+            return True
+        known = {repr(item) for item in seen}
+        return isinstance(value, list) and all(repr(item) in known for item in value)
 
     def _value(self, path: str, sort: str) -> Any:
         for name in (path, *self.other_names.get(path, ())):

@@ -14,9 +14,10 @@ _NUMBER = re.compile(r"(?<![A-Za-z0-9_])\d+(?![A-Za-z0-9_])")
 
 @dataclasses.dataclass(frozen=True)
 class Known:
-    """What the loader was seen to do with a name: ``loads``, ``dropped``, ``warned``, ``raises``, ``kept``, ``elsewhere``.
+    """What the loader was seen to do with a name.
 
-    ``name`` is the right name for it, with the number of the key, where it is one of a family.
+    ``loads``, ``dropped``, ``warned``, ``raises``, ``kept`` outside of parameters, or ``elsewhere``. ``name``
+    is the right name for it, with the number of the key, where it is one of a family.
     """
 
     reaction: str

@@ -240,5 +240,7 @@ def find(engine: str, model_class: str, version: str) -> tuple[Profile, bool, st
     nearest = (older or have)[-1] if version else have[-1]
     why = f"the loaders of {engine} {version} were not harvested: this is the answer of {nearest}"
     if not version:
-        why = f"the {engine} version was not given, and none is installed here: this is the answer of {nearest}"
+        why = (
+            f"the {engine} version was not given, and none is installed here: answered as {nearest}"
+        )
     return Mapped(engine, nearest, model_class).profile(version or nearest), False, why
