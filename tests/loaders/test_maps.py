@@ -1,4 +1,4 @@
-"""Harvested maps: what they answer, where they abstain, and that they agree with the profiles written by hand."""
+"""Harvested maps: what they answer, where they abstain, and that they agree with profiles written by hand."""
 
 from __future__ import annotations
 
@@ -49,10 +49,15 @@ def tensors() -> dict[str, torch.Tensor]:
             shapes[f"{at}.self_attn.{name}_proj.weight"] = (rows, 96)
             shapes[f"{at}.self_attn.{name}_proj.bias"] = (rows,)
         shapes[f"{at}.self_attn.o_proj.weight"] = (96, 96)
-        shapes[f"{at}.input_layernorm.weight"] = shapes[f"{at}.post_attention_layernorm.weight"] = (96,)
+        shapes[f"{at}.input_layernorm.weight"] = shapes[f"{at}.post_attention_layernorm.weight"] = (
+            96,
+        )
         shapes[f"{at}.mlp.gate.weight"] = (5, 96)
         shapes[f"{at}.mlp.shared_expert_gate.weight"] = (1, 96)
-        parts = [(f"{at}.mlp.shared_expert", 64), *((f"{at}.mlp.experts.{e}", 32) for e in range(5))]
+        parts = [
+            (f"{at}.mlp.shared_expert", 64),
+            *((f"{at}.mlp.experts.{e}", 32) for e in range(5)),
+        ]
         for part, inner in parts:
             shapes[f"{part}.gate_proj.weight"] = shapes[f"{part}.up_proj.weight"] = (inner, 96)
             shapes[f"{part}.down_proj.weight"] = (96, inner)
@@ -173,8 +178,8 @@ def test_expressions_are_found_from_few_configs() -> None:
     base = {"heads": 4, "nope": 32, "rope": 16}
     seen = Observations(base)
     values = {0: rows(**base)}
-    for field in base:
-        point = base | {field: 2 * base[field]}
+    for field, size in base.items():
+        point = base | {field: 2 * size}
         values[seen.add(point, field)] = rows(**point)
     for pair in sorted(map(sorted, seen.pairs_needed(values))):
         point = base | {field: 2 * base[field] for field in pair}

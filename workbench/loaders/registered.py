@@ -39,6 +39,11 @@ def is_absent(engine: str, model_class: str, version: str) -> bool:
     return bool(found) and rows.has(engine, "class", model_class, version) is False
 
 
+def is_unheard_of(engine: str, model_class: str) -> bool:
+    """Tell whether the classes of an engine are known, and none of its releases has one of that name."""
+    return bool(rows.releases(engine)) and not rows.rows(engine, "class", model_class)
+
+
 def known(engine: str, model_class: str, version: str) -> str:
     """Return in words what is known of a class in a release of an engine."""
     kind = kind_of(model_class)

@@ -136,11 +136,14 @@ def select(engine: Engine, config: Config) -> Choice:
     Raises
     ------
     EngineError
-        The checkpoint names no class, or the version is older than any known of its class.
+        The checkpoint names no class, the class that was named in words is in no release, or the version is
+        older than any known of its class.
     """
     model_class = engine.model_class or _class_of(engine.name, config)
     known = [p for p in profiles(engine.name) if p.model_class == model_class]
     version = engine.version or installed(engine.name)
+    if not known and engine.model_class and registered.is_unheard_of(engine.name, model_class):
+        raise _unheard_of(engine, model_class)
     if not known:
         return _harvested(engine, model_class, version)
     known.sort(key=lambda p: Version(p.first))
@@ -176,6 +179,14 @@ def _class_of(engine: str, config: Config) -> str:
             next_step=f'Name the class after the engine: "{engine}==VERSION:LlamaForCausalLMEagle3".',
         )
     return str(model_class)
+
+
+def _unheard_of(engine: Engine, model_class: str) -> EngineError:
+    return EngineError(
+        f"the model class {model_class} is not known",
+        why=f"no release of {engine.name} that was read has a class of that name",
+        next_step=f'Write the class as config.json does: "{engine.name}==VERSION:LlamaForCausalLMEagle3".',
+    )
 
 
 def _harvested(engine: Engine, model_class: str, version: str) -> Choice:

@@ -42,7 +42,7 @@ def why_not(record: dict[str, Any]) -> str:
         tried = record.get("tries") or [""]
         return f"{record.get('why', 'nothing loads')} {tried[-1]}".strip()[:200]
     for field, said in (
-        ("lacks", "no key was found for"),
+        ("lacks", "a key was not found for"),
         ("unfit", "the sizes or numbers of these do not follow from config.json:"),
         ("disproved", "at other sizes the loader did otherwise:"),
     ):

@@ -20,7 +20,7 @@ def harvest(cls: Any, all_configs: configs.Configs, watch: Any) -> Json:
     record: Json = {"class": cls.__name__, "module": cls.__module__.rpartition(".")[2], "slots": []}
     found = _config(cls, all_configs, watch, record)
     if found is None:
-        return record | {"why": "no config was found that it can be built of"}
+        return record | {"why": "a config that it can be built of was not found"}
     builder, raw = found
     raw, added, unknown = enrich.enriched(builder, raw)
     record |= {"model_type": raw.get("model_type") if builder.config_class is None else ""}

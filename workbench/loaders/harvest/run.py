@@ -71,7 +71,7 @@ def alone(work: Any, limit: int = LIMIT) -> dict[str, Any]:
             signal.alarm(20 * limit)
             engine = sys.modules["workbench_harvest.engine"]
             if not os.environ.get("HARVEST_LOUD"):
-                engine.quiet()  # type: ignore[attr-defined]
+                engine.quiet()
             try:
                 result = work()
             except BaseException as error:
@@ -99,7 +99,7 @@ def main() -> None:
         "transformers": files.version_of("transformers"),
     }
     print(json.dumps(head | {"modules": errors, "classes": sorted(found)}), file=out, flush=True)
-    all_configs = sys.modules["workbench_harvest.configs"].Configs()  # type: ignore[attr-defined]
+    all_configs = sys.modules["workbench_harvest.configs"].Configs()
     for name in sys.argv[1:] or sorted(found):
         if name not in found or (not sys.argv[1:] and name.startswith("Transformers")):
             continue

@@ -214,8 +214,9 @@ def install() -> None:
     # torchvision beside a CPU torch: its native library does not load, and only this module minds.
     name = "torchvision._meta_registrations"
     sys.modules.setdefault(name, types.ModuleType(name))
-    import torch
+    import torch as real_torch
 
+    torch: Any = real_torch
     torch.ops.sgl_kernel = _Operators()
     real = torch.library.register_fake
 
@@ -234,9 +235,10 @@ def simplify() -> None:
 
     Rotary embeddings hold no weights, and on a meta device SGLang can build few of them.
     """
-    import torch
+    import torch as real_torch
     from sglang.srt.model_loader import weight_utils
 
+    torch: Any = real_torch
     makers = _rope_makers()
     original = weight_utils.default_weight_loader
 
@@ -277,7 +279,7 @@ def _rope_makers() -> dict[int, Callable[..., Any]]:
 def _no_rope_maker(*args: Any, **kwargs: Any) -> Any:
     import torch
 
-    class NoRope(torch.nn.Module):  # type: ignore[misc]
+    class NoRope(torch.nn.Module):
         cos_sin_cache = torch.empty(1)
         is_neox_style = True
         scaling_factor = mscale = 1.0

@@ -67,7 +67,11 @@ class _Reader:
     def take(self, path: str, kind: list[Any]) -> None:
         """Take one field into account, or raise `NotCovered`."""
         sort, seen = kind[0], kind[1:]
-        if isinstance(seen[0], list) and path not in self.listed and self._listed_alike(path, seen[0]):
+        if (
+            isinstance(seen[0], list)
+            and path not in self.listed
+            and self._listed_alike(path, seen[0])
+        ):
             return
         value = self._value(path, sort)
         if sort == "free":
