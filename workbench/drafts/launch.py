@@ -32,8 +32,6 @@ def launched_as(s: Subject) -> Iterator[Finding]:
         )
     elif chosen.upper() in ("EAGLE", "NEXTN") and s.eagle3:
         yield _as_eagle(s, chosen)
-    elif launch.state("speculative-draft-model-path") == "absent" and not launch.doubts:
-        yield from _own_draft(s, chosen)
     elif chosen.upper() == "EAGLE3" and not s.eagle3 and s.find("eh_proj.weight"):
         yield Finding(
             code="launched_as_eagle3",
@@ -45,6 +43,8 @@ def launched_as(s: Subject) -> Iterator[Finding]:
             next_step="Launch it with --speculative-algorithm NEXTN or EAGLE.",
             place=s.place("sglang/srt/speculative/spec_info.py"),
         )
+    elif launch.state("speculative-draft-model-path") == "absent" and not launch.doubts:
+        yield from _own_draft(s, chosen)
 
 
 def _own_draft(s: Subject, chosen: str) -> Iterator[Finding]:
@@ -86,7 +86,14 @@ def _divided(s: Subject) -> Iterator[Finding]:
     """Check that the attention heads can be divided among the ranks of the launch."""
     launch, heads = s.launch, s.number("num_attention_heads")
     size = launch.value("tp-size") if launch is not None else None
-    if launch is None or not heads or size is None or not size.isdigit() or int(size) < 1 or heads % int(size) == 0:
+    if (
+        launch is None
+        or not heads
+        or size is None
+        or not size.isdigit()
+        or int(size) < 1
+        or heads % int(size) == 0
+    ):
         return
     if launch.doubts or launch.state("enable-dp-attention") != "absent":
         return

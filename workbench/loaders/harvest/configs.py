@@ -220,7 +220,9 @@ class Configs:
 
     def __init__(self) -> None:
         from transformers import PretrainedConfig
-        from transformers.models.auto import configuration_auto as auto
+        from transformers.models.auto import configuration_auto
+
+        auto: Any = configuration_auto
 
         self._kinds = {name: kind for kind, name in auto.CONFIG_MAPPING_NAMES.items()}
         self._mapping = auto.CONFIG_MAPPING

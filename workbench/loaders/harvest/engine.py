@@ -59,7 +59,7 @@ def start(folder: str) -> None:
     )
     for name in ("linear", "parameter", "vocab_parallel_embedding", "moe.fused_moe_triton.layer"):
         with contextlib.suppress(ImportError):
-            layer = importlib.import_module(f"sglang.srt.layers.{name}")
+            layer: Any = importlib.import_module(f"sglang.srt.layers.{name}")
             if hasattr(layer, "_is_cpu"):  # take shares of a tensor as on a GPU
                 layer._is_cpu = False
 
@@ -107,8 +107,9 @@ class Reads:
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Note what is asked for while this is open."""
-        from transformers import PretrainedConfig
+        from transformers import PretrainedConfig as Real
 
+        PretrainedConfig: Any = Real  # noqa: N806 - its methods are replaced for a while
         seen, original = self.names, PretrainedConfig.__getattribute__
         common = set(dir(PretrainedConfig)) - {
             "tie_word_embeddings"
@@ -190,7 +191,7 @@ class Builder:
         added = False
         for path, holder in holders(self.config(raw)):
             if type(holder).__name__ == kind:
-                place = raw
+                place: Any = raw
                 for part in path:
                     place = place.get(part) if isinstance(place, dict) else None
                 if isinstance(place, dict) and name not in place:

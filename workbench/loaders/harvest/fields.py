@@ -168,7 +168,7 @@ def changed(raw: Json, path: str, value: Any) -> Json:
     return new
 
 
-def sizes(raw: Json) -> dict[str, int]:
+def sizes(raw: Json) -> dict[str, Any]:
     """Return every field that is a number, by its path."""
     return {
         path: value

@@ -125,7 +125,8 @@ class Study:
         loader = self.loader(self.raw)
         subs = names.substitutions(self.builder.cls)
         wanted = {names.template(p) for p in lacking}
-        ends, worked = time.process_time() + 10, []
+        ends = time.process_time() + 10
+        worked: list[tuple[str, str, str, str]] = []
         wanted_texts: dict[str, None] = {}
         for key, (shape, dtype) in inverted.items():
             text = names.template(key)
