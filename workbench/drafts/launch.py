@@ -72,8 +72,8 @@ def _own_draft(s: Subject, chosen: str) -> Iterator[Finding]:
             code="no_prediction_layer",
             severity="error",
             title=f"the launch drafts with layer {layers}, which this checkpoint does not have",
-            detail="The same files are loaded again as the class of the multi-token prediction layer: not one "
-            "key is for it, its parameters stay unwritten, and there is no error.",
+            detail="The same files are loaded again as the class of the multi-token prediction layer: not "
+            "one key is for it, its parameters stay unwritten, and there is no error.",
             evidence_for=(f"--speculative-algorithm {chosen}", f"no tensor of layers.{layers}"),
             confidence="certain",
             changes_output=True,

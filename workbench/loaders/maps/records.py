@@ -1,4 +1,4 @@
-"""The maps of one release: what `workbench.loaders.harvest` saw, as it is kept in the wheel."""
+"""The maps of one release: what `workbench.loaders.harvesting` saw, as it is kept in the wheel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Harvest the maps of one release: ``python -m workbench.loaders.harvest PYTHON [CLASS ...] [--out FOLDER]``.
+"""Harvest the maps of one release: ``python -m workbench.loaders.harvesting PYTHON [CLASS ...] [--out FOLDER]``.
 
 PYTHON is that of an environment with the engine, its transformers and a CPU torch; no GPU is used and no
 weights are read. What was seen is appended to ``harvest-RELEASE.jsonl`` as soon as a class is done; the
@@ -22,8 +22,8 @@ import msgspec
 from workbench.loaders.maps.records import ClassMap, Maps
 from workbench.loaders.running import FOREIGN
 
-SCRIPT = Path(__file__).resolve().parent / "run.py"
-DATA = Path(__file__).resolve().parents[1] / "maps" / "data"
+SCRIPT = Path(__file__).resolve().parent / "harvest" / "run.py"
+DATA = Path(__file__).resolve().parent / "maps" / "data"
 
 
 def seen(python: str, classes: Sequence[str]) -> Iterator[dict[str, Any]]:
