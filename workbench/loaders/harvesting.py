@@ -1,4 +1,4 @@
-"""Harvest the maps of one release: ``python -m workbench.loaders.harvesting PYTHON [CLASS ...] [--out FOLDER]``.
+"""Harvest the maps of one release: ``python -m workbench.loaders.harvesting PYTHON [CLASS ...]``.
 
 PYTHON is that of an environment with the engine, its transformers and a CPU torch; no GPU is used and no
 weights are read. What was seen is appended to ``harvest-RELEASE.jsonl`` as soon as a class is done; the
