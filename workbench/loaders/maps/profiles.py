@@ -19,6 +19,7 @@ from workbench.loaders.maps import records as maps
 from workbench.loaders.maps.names import Names, names_of, template_of
 from workbench.loaders.maps.records import ClassMap
 from workbench.loaders.profile import MOST_TENSORS, Model, NotCovered, Profile, Route, Slot
+from workbench.loaders.registered import kind_of
 
 if TYPE_CHECKING:
     from workbench.checkpoint.config import Config
@@ -91,9 +92,12 @@ class Mapped:
         """Return what the class builds."""
         found = self.found
         if not found.complete:
-            raise NotCovered(
-                f"the map of {self.model_class} is not complete: {found.why}", self.place
+            kind = kind_of(self.model_class)
+            is_a = f"{self.model_class} is {kind}" if kind else self.model_class
+            said = (
+                f"{is_a}, and its map for {self.engine} {self.release} is not complete: {found.why}"
             )
+            raise NotCovered(said, self.place)
         values = fields.read(found, config.raw)
         wanted = [self._wanted(slot, values) for slot in _slots(found, values.variants)]
         slots = [self._slot(one, wanted) for one in wanted if all(one.columns) or not one.columns]
