@@ -20,6 +20,7 @@ from workbench.keys.coverage import Question, covered
 from workbench.keys.records import KeyDiff
 from workbench.loaders import registry
 from workbench.loaders.outcome import LoadOutcome
+from workbench.loaders.profile import NotCovered
 
 CONFIG = Config({"architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama"})
 
@@ -275,10 +276,18 @@ def test_who_answers_for_a_version(text: str, first: str, certain: bool) -> None
     assert chosen(text) == (first, certain)
 
 
-@pytest.mark.parametrize("text", ["sglang==0.4.4.post1", "sglang==0.4.4", "vllm==0.11.1"])
+@pytest.mark.parametrize("text", ["sglang==0.4.3", "vllm==0.11.1"])
 def test_an_older_version_is_not_answered(text: str) -> None:
     with pytest.raises(EngineError, match="older than any version"):
         registry.select(registry.parse(text), CONFIG)
+
+
+@pytest.mark.parametrize("text", ["sglang==0.4.4.post1", "sglang==0.4.4"])
+def test_a_release_before_the_class_is_answered_with_the_first_that_has_it(text: str) -> None:
+    choice = registry.select(registry.parse(text), CONFIG)
+    [(_, profile)] = choice.profiles
+    with pytest.raises(NotCovered, match=r"no such class in sglang .* the first release with it"):
+        profile.build(CONFIG)
 
 
 def test_what_is_said_of_a_version_that_is_none() -> None:

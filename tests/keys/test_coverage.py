@@ -186,7 +186,7 @@ def test_a_launch_that_was_not_understood_is_no_all_clear(launch: str) -> None:
     "launch",
     [
         "--speculative-algorithm EAGLE3",
-        "python -m sglang.launch_server --model-path t --speculative-algo EAGLE3 --tp 8",
+        "python -m sglang.launch_server --model-path t --speculative-algo EAGLE3 --tp 4",
         "sglang serve --speculative-algorithm=EAGLE3",
     ],
 )

@@ -13,6 +13,7 @@ from workbench.checkpoint.records import TensorInfo, TensorTable
 from workbench.facts.features import since
 from workbench.launch.records import Launch
 from workbench.loaders.outcome import LoadOutcome
+from workbench.loaders.registered import EAGLE3_KIND, kind_of
 
 SOURCE = {
     "sglang": "sglang/srt/models/llama_eagle3.py",
@@ -113,9 +114,16 @@ class Subject:
     @cached_property
     def eagle3(self) -> bool:
         """Whether this is an EAGLE-3 draft, by class, by config or by its tensors."""
+        if self.other_draft:
+            return False
         says = [self.outcome.model_class, *getattr(self.checkpoint.config, "architectures", ())]
         says += [str(self.raw.get("speculators_model_type", ""))]
         return any("eagle3" in name.lower() for name in says) or self.eagle3_tensors
+
+    @property
+    def other_draft(self) -> bool:
+        """Whether the class is that of a draft of another kind (DFlash, NextN, Medusa), by its name."""
+        return kind_of(self.outcome.model_class) not in ("", EAGLE3_KIND)
 
     @cached_property
     def eagle3_tensors(self) -> bool:

@@ -25,6 +25,7 @@ def vocabulary(s: Subject) -> Iterator[Finding]:
     if d2t is None:
         yield from _absent(s, t2d)
         return
+    yield from _several(s)
     values = s.values(d2t)
     yield from _storage(s, d2t, values)
     yield from _length(s, values, kept)
@@ -32,6 +33,29 @@ def vocabulary(s: Subject) -> Iterator[Finding]:
         yield from _full(s, d2t, values)
         return
     yield from _map(s, t2d, values, kept)
+
+
+def _several(s: Subject) -> Iterator[Finding]:
+    """Check that one tensor alone is taken for d2t: SGLang takes every name with d2t in it."""
+    found = s.containing("d2t")
+    if s.engine != "sglang" or len(found) < 2:
+        return
+    first = s.values(found[0])
+    if all(t.shape == found[0].shape and np.array_equal(s.values(t), first) for t in found[1:]):
+        return
+    names = [f"{t.name} {t.dtype} {list(t.shape)}" for t in found]
+    yield Finding(
+        code="d2t_overwritten",
+        severity="error",
+        title=f"{len(found)} tensors are taken for d2t, and they differ: the last one is kept",
+        detail="SGLang reads every key with d2t in its name as the map of draft ids. The map that is kept is "
+        f"that of {found[-1].name}, if the files are read in the order of their names.",
+        evidence_for=tuple(names[:6]),
+        confidence="certain",
+        changes_output=True,
+        next_step="Keep the d2t of the draft's training, and remove the others from the checkpoint.",
+        place=s.place(),
+    )
 
 
 def _first(s: Subject, text: str) -> TensorInfo | None:

@@ -44,7 +44,8 @@ class KeyDiff(Result):
         those of the flattened config).
     basis
         ``traced``: the real loader ran. ``profile_verified``: this version's profile was checked
-        against its real loader. ``profile_source_read``: it was read from the source.
+        against its real loader. ``harvested``: this class's real loader ran on synthetic keys in this
+        release. ``profile_source_read``: it was read from the source.
     keys, parameters
         All keys and parameters in groups of one template and state: the columns behind the lists.
     versions

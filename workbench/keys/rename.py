@@ -7,8 +7,10 @@ differs between their common beginning and their common end is the candidate. Ca
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -19,8 +21,11 @@ from workbench.checkpoint.records import TensorGroup, TensorInfo, TensorTable
 from workbench.checkpoint.symbols import concrete, encode, symbolic
 from workbench.checkpoint.templates import Rows, describe, fill, parse
 from workbench.core.wording import plural
+from workbench.keys import prefixes
+from workbench.keys.prefixes import crosses
 from workbench.keys.records import Rename
 from workbench.loaders.outcome import Gap, LoadOutcome
+from workbench.loaders.profile import NotCovered
 from workbench.loaders.simulate import Resolve
 
 Groups = Sequence[TensorGroup]
@@ -74,16 +79,33 @@ def propose(table: TensorTable, outcome: LoadOutcome, resolve: Resolve) -> tuple
     lost = _lost(outcome)
     if not lost or len(lost) > MOST or all(gap.optional for gap in outcome.gaps):
         return ()
+    found = _by_prefix(table.groups, outcome, resolve)
+    if found:
+        return _choose(found)
     found = _search(table.groups, outcome, resolve, ())
     if not any(rename.proved for rename in found):
         fused, fuses = _fused(table, outcome.gaps)
         if fuses:
-            found += _search(fused.groups, resolve(fused.groups), resolve, fuses)
+            with contextlib.suppress(NotCovered):
+                found += _search(fused.groups, resolve(fused.groups), resolve, fuses)
     return _choose(found)
 
 
 def _lost(outcome: LoadOutcome) -> list[TensorGroup]:
     return [group.tensors for group in outcome.keys if group.status == "dropped"]
+
+
+def _by_prefix(groups: Groups, before: LoadOutcome, resolve: Resolve) -> list[Rename]:
+    """Return the rules that exchange one beginning of names for another and are proved, one a landing."""
+    lost = _lost(before)
+    proved: dict[str, Rename] = {}
+    for old, new in prefixes.pairs(lost, _spellings(before)):
+        steps = (_Step(f"^{re.escape(old)}", new),)
+        landing = _landing(steps, lost)
+        rename = None if landing in proved else _prove(steps, groups, before, resolve, ())
+        if rename is not None and rename.proved:
+            proved[landing] = rename
+    return list(proved.values())
 
 
 def _search(groups: Groups, before: LoadOutcome, resolve: Resolve, fuses: Fuses) -> list[Rename]:
@@ -175,7 +197,7 @@ def _candidates(lost: Groups, gaps: list[Gap]) -> list[_Step]:
     for group in lost:
         end = group.template.rpartition(".")[2]
         for gap in open_at.get((end, group.shape), ()):
-            if compatible(group.dtype, gap.template):
+            if compatible(group.dtype, gap.template) and not crosses(group.template, gap.template):
                 steps.update(dict.fromkeys(_steps(group, gap)))
         for gap in gaps:
             if gap.shape == group.shape and compatible(group.dtype, gap.template):
@@ -213,7 +235,7 @@ def _step(
     numbers_a = [group.index[:, before + c] for c in range(a.count("{}"))]
     numbers_b = [gap.index[:, before + c] for c in range(b.count("{}"))]
     literal: frozenset[int] = frozenset()
-    if _constant(numbers_a + numbers_b):
+    if all(len(c) and (c == c[0]).all() for c in numbers_a + numbers_b):
         literal = frozenset(int(n[0]) for n in numbers_a)
         pattern = _segments(a, [str(n[0]) for n in numbers_a], re.escape)
         text = _segments(b, [str(n[0]) for n in numbers_b], str)
@@ -226,10 +248,6 @@ def _step(
         yield _Step(f"^{pattern}", text, literal)
     elif a and b:
         yield _Step(rf"(?<=\.){pattern}", text, literal)
-
-
-def _constant(columns: list[Rows]) -> bool:
-    return all(len(c) and (c == c[0]).all() for c in columns)
 
 
 def _segments(parts: list[str], numbers: list[str], spell: Callable[[str], str]) -> str:
@@ -248,17 +266,16 @@ def _whole(group: TensorGroup, gap: Gap) -> Iterator[_Step]:
 
 def _score(steps: _Steps, lost: Groups, gaps: list[Gap]) -> int:
     """Return how many lost keys a rule brings to a gap of their shape, at most."""
-    room: dict[tuple[str, tuple[int, ...] | None], int] = {}
+    room = Counter[tuple[str, tuple[int, ...] | None]]()
     for gap in gaps:
-        at = gap.template, gap.shape
-        room[at] = room.get(at, 0) + len(gap.index)
+        room[gap.template, gap.shape] += len(gap.index)
     changes = [(re.compile(step.pattern).sub, step.text) for step in steps]
     score = 0
     for group in lost:
         name = group.template.format(*group.index[0].tolist())
         for change, text in changes:
             name = change(text, name)
-        score += min(len(group), room.get((parse(name)[0], group.shape), 0))
+        score += min(len(group), room[parse(name)[0], group.shape])
     return score
 
 
@@ -320,7 +337,10 @@ def _prove(
 ) -> Rename | None:
     """Apply a rule to the whole checkpoint and see what the loader then does; None if it helps nothing."""
     total = sum(len(group) for group in groups)
-    after = resolve(_moved(groups, steps))
+    try:
+        after = resolve(_moved(groups, steps))
+    except NotCovered:
+        return None  # names that the loader's rules do not describe
     was, now = _good(before, total), _good(after, total)
     if (was & ~now).any():
         return None  # it would break what loads
@@ -391,7 +411,7 @@ def _named(groups: Groups, total: int) -> tuple[Groups, Rows, Rows]:
 def _renamed(
     tensors: TensorGroup, old: tuple[Groups, Rows, Rows]
 ) -> Iterator[tuple[TensorGroup, Rows]]:
-    """Yield the tensors whose names changed: as they were called, and their rows in `tensors`."""
+    """Yield the tensors that were renamed: as they were called, and their rows in `tensors`."""
     groups, number, row = old
     for n in np.unique(number[tensors.at]).tolist():
         rows = np.flatnonzero(number[tensors.at] == n)
@@ -465,12 +485,9 @@ def _choose(found: list[Rename]) -> tuple[Rename, ...]:
     """Order the proposals, proved first, and mark the only proved one as the one to apply."""
     proved = [rename for rename in found if rename.proved]
     partly = sorted((r for r in found if not r.proved), key=_leaves)
-    if len(proved) == 1 and not proved[0].by_name:
-        partly = []
-    elif len(proved) == 1:
+    if len(proved) == 1 and proved[0].by_name:
         proved = [structs.replace(proved[0], chosen=True)]
-        partly = []
-    elif len(proved) > 1:
+    if proved:
         partly = []
     elif partly:
         partly = [rename for rename in partly if _leaves(rename) == _leaves(partly[0])]

@@ -13,10 +13,11 @@ from workbench.loaders.outcome import KeyGroup, LoadOutcome, Outcome, ParameterG
 from workbench.loaders.profile import Basis
 
 # How sure each basis is, the surest first.
-SURENESS: tuple[Basis, ...] = ("traced", "profile_verified", "profile_source_read")
+SURENESS: tuple[Basis, ...] = ("traced", "profile_verified", "harvested", "profile_source_read")
 BASES = {
     "traced": "traced: the real loader ran",
     "profile_verified": "profile checked against this version's real loader",
+    "harvested": "harvested: this class's real loader ran on synthetic keys in this release",
     "profile_source_read": "profile read from this engine's source, not run",
 }
 
@@ -25,6 +26,7 @@ BASES = {
 _SURE: dict[Basis, Confidence] = {
     "traced": "certain",
     "profile_verified": "certain",
+    "harvested": "likely",
     "profile_source_read": "likely",
 }
 _OVERTURNED = "the engine's own loader, run with --python, doing otherwise"

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from workbench.facts.model_types import FIRST_SEEN, OF_SGLANG
+from workbench.facts.rows import has
 from workbench.loaders.profile import NotCovered, Refused
 
 if TYPE_CHECKING:
@@ -133,6 +134,8 @@ class Rules:
         Verdicts on the rotary embedding were seen.
     place
         Where the engine reads the config.
+    release
+        The release of SGLang, where its own model types are those that its wheel registers.
     """
 
     transformers: str = "4.57.1"
@@ -143,6 +146,16 @@ class Rules:
     sglang: bool = False
     rope: bool = True
     place: str = AUTO
+    release: str = ""
+
+    def registers(self, model_type: str) -> bool | None:
+        """Tell whether the engine has a config class of its own for a type; None where that is not known."""
+        if not self.sglang:
+            return False
+        if self.release and has("sglang", "model type", model_type, self.release):
+            return True
+        listed = model_type in OF_SGLANG
+        return None if listed and self.release else listed
 
 
 # An engine that takes whatever transformers is installed: what is wrong for any release is "cannot tell".
@@ -213,8 +226,12 @@ def _model_type(config: Config, rules: Rules) -> Iterator[Problem]:
         yield Problem(f"model_type is {_show(named)}, not text: ValueError", True, AUTO)
         return
     seen = FIRST_SEEN.get(named)
-    own = rules.sglang and named in OF_SGLANG
-    if seen is None and not own:
+    own = rules.registers(named)
+    if own is None:
+        said = f"model_type {named!r} is of another release of SGLang than {rules.release}"
+        if seen is None or _release(seen) > _release(rules.transformers):
+            yield Problem(said, False, AUTO)
+    elif seen is None and not own:
         yield Problem(
             f"model_type is {named!r}: ValueError, transformers does not recognize this architecture",
             rules.transformers != "",

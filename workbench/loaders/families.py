@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.checkpoint.templates import Rows
+from workbench.loaders.blocks import whole_blocks
 from workbench.loaders.profile import Model, NotCovered, Refused, Slot, indices
 
 if TYPE_CHECKING:
@@ -342,6 +343,7 @@ def attention(
     layer).
     """
     parts = (("q_proj", sizes.q, "q"), ("k_proj", sizes.kv, "k"), ("v_proj", sizes.kv, "v"))
+    whole_blocks(out.fused, layout, parts)
     out.fuse(prefix, "qkv_proj", parts, columns or sizes.hidden, index, bias=bias, layout=layout)
     out.linear(f"{prefix}.o_proj", sizes.hidden, sizes.q, index, bias=out_bias, layout=layout)
     if qk_norm:
@@ -361,6 +363,7 @@ def mlp(
 ) -> None:
     """Add a gated MLP: gate/up (fused where the engine fuses) and down."""
     parts = (("gate_proj", intermediate, "gate"), ("up_proj", intermediate, "up"))
+    whole_blocks(out.fused, layout, parts)
     out.fuse(prefix, "gate_up_proj", parts, hidden, index, bias=bias, layout=layout)
     out.linear(f"{prefix}.down_proj", hidden, intermediate, index, bias=bias, layout=layout)
 
@@ -468,6 +471,7 @@ def experts(
     """
     index = indices(layers, range(count))
     gate, up, down = names
+    whole_blocks(out.fused, layout, ((gate, intermediate, "gate"),))
     for name, rows, columns, into, shard in (
         (gate, intermediate, hidden, "w13", "gate"),
         (up, intermediate, hidden, "w13", "up"),

@@ -20,7 +20,7 @@ from workbench.checkpoint.templates import Rows
 if TYPE_CHECKING:
     from workbench.checkpoint.config import Config
 
-Basis = Literal["traced", "profile_verified", "profile_source_read"]
+Basis = Literal["traced", "profile_verified", "harvested", "profile_source_read"]
 Reaction = Literal["silent", "warning", "raises"]
 
 
@@ -188,6 +188,8 @@ class Profile:
         Which place of the source says so, by topic: ``{"unknown": "…:210", …}``.
     cite
         Makes the same profile with the lines of another release of its range.
+    harvested
+        Whether it is a map of what the real class did with synthetic keys.
     """
 
     engine: str
@@ -203,6 +205,7 @@ class Profile:
     mismatch: Reaction = "raises"
     notes: Mapping[str, str] = dataclasses.field(default_factory=dict)
     cite: Callable[[str], Profile] | None = None
+    harvested: bool = False
 
     def cited(self, version: str) -> Profile:
         """Return the profile with the lines of a release, if that is one of its range."""
@@ -211,6 +214,8 @@ class Profile:
 
     def basis(self, version: str) -> Basis:
         """Return how well this profile is known to hold for a version."""
+        if self.harvested:
+            return "harvested"
         return "profile_verified" if version in self.verified else "profile_source_read"
 
 

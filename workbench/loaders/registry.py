@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from packaging.version import InvalidVersion, Version
 
 from workbench.errors import EngineError
+from workbench.loaders import registered
+from workbench.loaders.maps import profiles as maps
 from workbench.loaders.profile import Profile
 
 if TYPE_CHECKING:
@@ -134,14 +136,17 @@ def select(engine: Engine, config: Config) -> Choice:
     Raises
     ------
     EngineError
-        No profile is kept for the model class, or none for a version that old.
+        The checkpoint names no class, the class that was named in words is in no release, or the version is
+        older than any known of its class.
     """
     model_class = engine.model_class or _class_of(engine.name, config)
     known = [p for p in profiles(engine.name) if p.model_class == model_class]
-    if not known:
-        raise _unknown_class(engine, model_class)
-    known.sort(key=lambda p: Version(p.first))
     version = engine.version or installed(engine.name)
+    if not known and engine.model_class and registered.is_unheard_of(engine.name, model_class):
+        raise _unheard_of(engine, model_class)
+    if not known:
+        return _harvested(engine, model_class, version)
+    known.sort(key=lambda p: Version(p.first))
     if not version:
         tried = tuple((_example(p), p.cited(_example(p))) for p in known)
         why = f"the {engine.name} version was not given, and none is installed here"
@@ -151,6 +156,8 @@ def select(engine: Engine, config: Config) -> Choice:
         return Choice(engine, model_class, tried, True, f"{why}: every known range was tried")
     _version(version, f"{engine.name}=={version}")
     version = _spelled(engine.name, version)
+    if registered.is_absent(engine.name, model_class, version):
+        return _undescribed(engine, model_class, version)
     found, certain, why = _for_version(known, version, engine.name)
     profile = found.cited(version)
     return Choice(
@@ -174,14 +181,35 @@ def _class_of(engine: str, config: Config) -> str:
     return str(model_class)
 
 
-def _unknown_class(engine: Engine, model_class: str) -> EngineError:
-    have = sorted({p.model_class for p in profiles(engine.name)})
+def _unheard_of(engine: Engine, model_class: str) -> EngineError:
     return EngineError(
-        f"there is no profile of {engine.name} for the model class {model_class}",
-        why=f"known classes: {', '.join(have)}",
-        next_step="Run the engine's real loader instead: --python /path/to/the/engine's/python "
-        f'(diff_keys(..., python=...)), or name a class: "{engine.name}==VERSION:CLASS".',
+        f"the model class {model_class} is not known",
+        why=f"no release of {engine.name} that was read has a class of that name",
+        next_step=f'Write the class as config.json does: "{engine.name}==VERSION:LlamaForCausalLMEagle3".',
     )
+
+
+def _harvested(engine: Engine, model_class: str, version: str) -> Choice:
+    """Return the map of a class that no profile was written for; where there is none, what is known of it."""
+    if version:
+        version = _spelled(engine.name, str(_version(version, f"{engine.name}=={version}")))
+    if registered.is_absent(engine.name, model_class, version):
+        return _undescribed(engine, model_class, version)
+    found = maps.find(engine.name, model_class, version)
+    if found is None:
+        return _undescribed(engine, model_class, version)
+    profile, certain, why = found
+    named = dataclasses.replace(engine, version=profile.first)
+    return Choice(named, model_class, ((profile.first, profile),), certain, why)
+
+
+def _undescribed(engine: Engine, model_class: str, version: str) -> Choice:
+    """Return a profile that only says what is known of a class: it is registered, or of other releases."""
+    if version:
+        version = _spelled(engine.name, str(_version(version, f"{engine.name}=={version}")))
+    found = registered.profile(engine.name, model_class, version)
+    named = dataclasses.replace(engine, version=version)
+    return Choice(named, model_class, ((version, found),), True)
 
 
 def _releases(engine: str) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
-from workbench.facts.rows import row_in
+from workbench.facts.rows import known, row_in
 from workbench.loaders.config_checks import Rules, check
 from workbench.loaders.profile import Model, Profile
 from workbench.loaders.sglang_parts import RELEASES, config_place, release, verified_in
@@ -42,6 +42,7 @@ def rules_of(versions: Sequence[str], seen: str) -> Rules:
         only_silu=True,
         sglang=True,
         place=config_place(seen),
+        release=known("sglang", seen) or "",
     )
 
 

@@ -30,6 +30,8 @@ LLAMA_DRAFT, QWEN_DRAFT = "Eagle3LlamaForCausalLM", "Eagle3Qwen3ForCausalLM"
 # vLLM's registry gives one class to several names (model_executor/models/registry.py).
 ALIASES = {"LlamaForCausalLMEagle3": LLAMA_DRAFT, LLAMA_DRAFT: LLAMA_DRAFT}
 
+_AS_DRAFT = {"LlamaForCausalLM": LLAMA_DRAFT, "Qwen3ForCausalLM": QWEN_DRAFT}
+
 _D2T = "draft_id_to_target_id"
 _NORMS = ("input_layernorm", "hidden_norm", "post_attention_layernorm")
 _ROTARY = re.compile(r"rotary_emb\.(inv_freq|cos_cached|sin_cached)|rotary_pos_emb\.inv_freq")
@@ -39,7 +41,12 @@ def class_for(config: Config) -> str:
     """Return the class that a config.json asks for, "" where it names none."""
     if config.layout == "speculators":
         return QWEN_DRAFT if _layer(config).get("model_type") == "qwen3" else LLAMA_DRAFT
-    return config.architectures[0] if config.architectures else ""
+    named = config.architectures[0] if config.architectures else ""
+    # A draft is given its class by the method that it is launched with (transformers_utils/configs/eagle.py);
+    # only an EAGLE-3 draft has a vocabulary of its own.
+    if named in _AS_DRAFT and config.raw.get("draft_vocab_size") is not None:
+        return _AS_DRAFT[named]
+    return named
 
 
 def _layer(config: Config) -> dict[str, Any]:

@@ -1,0 +1,23 @@
+"""The maps say of other programs' files what the real loader does: a small sample; the rest by command."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.engines import environments, map_agreement
+from workbench.loaders.maps import records
+
+pytestmark = pytest.mark.engine
+
+
+@pytest.mark.parametrize("release", records.harvested("sglang")[-1:])
+def test_maps_agree_with_the_real_loader(release: str, tmp_path: Path) -> None:
+    name = f"sglang-{release}"
+    if not environments.is_ready(name) and "engine" not in os.environ.get("REQUIRE", ""):
+        pytest.skip(f"no environment {name}: make engines")
+    found = map_agreement.compare(release, map_agreement.SAMPLE, tmp_path)
+    assert {one.model_class for one in found} == set(map_agreement.SAMPLE)
+    assert [one for one in found if one.said != "same"] == []

@@ -1,0 +1,156 @@
+"""Sizes as expressions of config fields: found from what a class builds at several configs, and evaluated.
+
+An expression is a sum of terms ``[numerator, denominator, [[field, exponent], …]]``. Both the engine's Python
+and the workbench use this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from itertools import combinations
+from typing import Any
+
+Point = Mapping[str, int]
+Terms = list[list[Any]]
+
+
+def constant(value: int) -> Terms:
+    """Return an expression of no field."""
+    return [[value, 1, []]] if value else []
+
+
+def value_of(terms: Sequence[Sequence[Any]], point: Mapping[str, Any]) -> int | None:
+    """Return what an expression is at a config; None where it is no whole number or a field is missing."""
+    total = Fraction(0)
+    for numerator, denominator, powers in terms:
+        term = Fraction(numerator, denominator)
+        for field, exponent in powers:
+            given = point.get(field)
+            if not isinstance(given, int | float) or isinstance(given, bool):
+                return None
+            value = Fraction(given)
+            if not value and exponent < 0:
+                return None
+            term *= value**exponent
+        total += term
+    return int(total) if total.denominator == 1 else None
+
+
+def fields_in(terms: Sequence[Sequence[Any]]) -> set[str]:
+    """Return the fields that an expression depends on."""
+    return {field for _, _, powers in terms for field, _ in powers}
+
+
+class Observations:
+    """Configs at which a class was built: the first, one for each field changed alone, pairs, and others."""
+
+    def __init__(self, base: Point) -> None:
+        self.points: list[Point] = [base]
+        self.single: dict[str, int] = {}
+        self.pair: dict[frozenset[str], int] = {}
+
+    def add(self, point: Point, *changed: str) -> int:
+        """Add a config in which these fields differ from the first one's."""
+        self.points.append(point)
+        at = len(self.points) - 1
+        if len(changed) == 1:
+            self.single[changed[0]] = at
+        elif len(changed) == 2:
+            self.pair[frozenset(changed)] = at
+        return at
+
+    def sensitive(self, values: Mapping[int, int]) -> list[str]:
+        """Return the fields that alone change a value."""
+        return [
+            field for field, at in self.single.items() if at in values and values[at] != values[0]
+        ]
+
+    def pairs_needed(self, values: Mapping[int, int]) -> set[frozenset[str]]:
+        """Return the pairs of fields that must be changed together to know a value's expression."""
+        fields = self.sensitive(values)
+        if len(fields) < 2 or self._monomial(values, fields) is not None:
+            return set()
+        return {frozenset(pair) for pair in combinations(fields, 2)}
+
+    def fit(self, values: Mapping[int, int]) -> Terms | None:
+        """Return the expression that has these values at these observations; None where none was found."""
+        if 0 not in values:
+            return None
+        fields = self.sensitive(values)
+        for terms in (self._monomial(values, fields), self._affine(values, fields)):
+            if terms is not None and all(
+                value_of(terms, self.points[at]) == value for at, value in values.items()
+            ):
+                return terms
+        return None
+
+    def _monomial(self, values: Mapping[int, int], fields: list[str]) -> Terms | None:
+        base = self.points[0]
+        if not fields:
+            return constant(values[0])
+        if not values[0]:
+            return None
+        factor, powers = Fraction(values[0]), []
+        for field in fields:
+            at = self.single[field]
+            if not base[field]:
+                return None
+            step = Fraction(self.points[at][field]) / Fraction(base[field])
+            ratio = Fraction(values[at], values[0])
+            exponent = next((e for e in (1, -1, 2) if step**e == ratio), None)
+            if exponent is None:
+                return None
+            factor /= Fraction(base[field]) ** exponent
+            powers.append([field, exponent])
+        return [[factor.numerator, factor.denominator, powers]]
+
+    def _affine(self, values: Mapping[int, int], fields: list[str]) -> Terms | None:
+        """Return a polynomial in which each field occurs at most once in a term, at most two in one."""
+        base = {f: Fraction(self.points[0][f]) for f in fields}
+        step = {f: Fraction(self.points[self.single[f]][f]) - base[f] for f in fields}
+        slope = {f: (values[self.single[f]] - values[0]) / step[f] for f in fields}
+        sums: dict[tuple[str, ...], Fraction] = {(): Fraction(values[0])}
+
+        def add(key: tuple[str, ...], value: Fraction) -> None:
+            sums[key] = sums.get(key, Fraction(0)) + value
+
+        for field in fields:
+            add((field,), slope[field])
+            add((), -slope[field] * base[field])
+        for one, other in combinations(fields, 2):
+            at = self.pair.get(frozenset((one, other)))
+            if at is None or at not in values:
+                continue
+            alone = values[0] + slope[one] * step[one] + slope[other] * step[other]
+            both = (values[at] - alone) / (step[one] * step[other])
+            if both:
+                add((one, other), both)
+                add((one,), -both * base[other])
+                add((other,), -both * base[one])
+                add((), both * base[one] * base[other])
+        return [
+            [value.numerator, value.denominator, [[field, 1] for field in key]]
+            for key, value in sums.items()
+            if value
+        ]
+
+
+def column_values(
+    rule: Sequence[Any], point: Mapping[str, Any], lists: Mapping[str, Sequence[Any]]
+) -> list[int] | None:
+    """Return the numbers of one column of a group at a config; None where the rule does not say."""
+    if rule[0] == "range":
+        low, high = value_of(rule[1], point), value_of(rule[2], point)
+        return None if low is None or high is None else list(range(low, max(low, high)))
+    _, by_list, by_step, last = rule
+    count = value_of(last, point) if last is not None else None
+    if by_list is not None and by_list[1] in lists:
+        items = lists[by_list[1]]
+        if count is not None and len(items) != count:
+            return None
+        return [i for i, item in enumerate(items) if item in by_list[2]]
+    step = point.get(by_step[1]) if by_step is not None else None
+    if not isinstance(step, int) or isinstance(step, bool) or step < 1 or count is None:
+        return None
+    return [i for i in range(count) if (i % step == by_step[2]) is not by_step[3]]

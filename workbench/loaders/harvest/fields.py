@@ -1,0 +1,224 @@
+"""The fields of a config.json by their paths, and how each is tried: doubled, flipped, emptied."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from .configs import LAYERS, guess
+
+Json = dict[str, Any]
+# No class builds or loads anything by these.
+IDLE = frozenset(
+    [
+        "transformers_version",
+        "torch_dtype",
+        "dtype",
+        "name_or_path",
+        "architectures",
+        "_name_or_path",
+        "auto_map",
+        "use_cache",
+        "return_dict",
+        "output_attentions",
+        "output_hidden_states",
+        "chunk_size_feed_forward",
+        "is_decoder",
+        "initializer_range",
+        "problem_type",
+        "id2label",
+        "label2id",
+        "tokenizer_class",
+        "is_encoder_decoder",
+        "cross_attention_hidden_size",
+        "quantization_config",
+        "rope_theta",
+        "rope_scaling",
+        "rope_parameters",
+    ]
+)
+_TOKENS = re.compile(r"token_id$|token_index$|_tokens?$|^(bos|eos|pad)_id$")
+# What SGLang asks every config for, in search of the text model's.
+_ASKED = frozenset(
+    [
+        "language_config",
+        "text_config",
+        "llm_config",
+        "thinker_config",
+        "vision_config",
+        "decoder",
+        "generator",
+        "layer_types",
+        "mtp_layer_types",
+        "encoder_only",
+        "language_only",
+        "language_model_only",
+        "name_or_path",
+        "num_labels",
+        "audio_config",
+        "is_heterogeneous",
+        "sub_configs",
+        "default_theta",
+        "original_max_position_embeddings",
+        "partial_rotary_factor",
+        "final_logit_softcapping",
+        "enable_lm_head_fp32",
+        "enable_lm_head_output_fp32",
+        "dual_chunk_attention_config",
+        "quantization",
+        "quant_method",
+        "attribute_map",
+    ]
+)
+_ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh", "gelu_new", "relu", "relu2", "swish")
+_EMPTIED = [
+    "q_lora_rank",
+    "n_shared_experts",
+    "num_shared_experts",
+    "sliding_window",
+    "head_dim",
+    "shared_expert_intermediate_size",
+    "moe_shared_expert_intermediate_size",
+]
+
+
+def is_idle(path: str) -> bool:
+    """Tell whether no class builds anything by a field, by its name."""
+    name = path.rpartition(".")[2]
+    return name in IDLE or "rope" in name or bool(_TOKENS.search(name))
+
+
+def absent(raw: Json, names: set[str]) -> list[str]:
+    """Return the names that a class asks for and its config does not have."""
+    have = {part for path, _ in leaves(raw) for part in path.split(".")}
+    return sorted(n for n in names - have if n not in _ASKED and not is_idle(n))
+
+
+def text_part(raw: Json) -> str:
+    """Return the path, with a dot behind it, of the part of a config that describes the text model."""
+    for name in ("text_config", "llm_config", "language_config"):
+        if isinstance(raw.get(name), dict) and "hidden_size" in raw[name]:
+            return name + "."
+    return ""
+
+
+def without(raw: Json, path: str) -> Json:
+    """Return the config without a field."""
+    new = copy.deepcopy(raw)
+    *parents, name = path.split(".")
+    place = new
+    for parent in parents:
+        place = place[parent]
+    place.pop(name, None)
+    return new
+
+
+def derived(raw: Json, path: str) -> list[tuple[str, Any]]:
+    """Return the rules by which configs fill a field that is absent, with what each says of this config."""
+    part = path.rpartition(".")[0]
+    holder: Any = at(raw, part) if part else raw
+    get = holder.get if isinstance(holder, dict) else {}.get
+    hidden, heads = get("hidden_size"), get("num_attention_heads")
+    rules: list[tuple[str, Any]] = []
+    if isinstance(hidden, int) and isinstance(heads, int) and heads:
+        rules = [
+            ("hidden_size//num_attention_heads", hidden // heads),
+            ("num_attention_heads", heads),
+        ]
+        rules += [("hidden_size", hidden), ("4*hidden_size", 4 * hidden)]
+    if isinstance(get("vocab_size"), int):
+        rules.append(("vocab_size", get("vocab_size")))
+    return rules
+
+
+def leaves(raw: Json, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Yield the path and value of each field that is no object."""
+    for name, value in raw.items():
+        if isinstance(value, dict) and value and not name.startswith("rope"):
+            yield from leaves(value, (*path, name))
+        else:
+            yield ".".join((*path, name)), value
+
+
+def at(raw: Json, path: str) -> Any:
+    """Return a field by its path, None where there is none."""
+    place: Any = raw
+    for part in path.split("."):
+        place = place.get(part) if isinstance(place, dict) else None
+    return place
+
+
+def changed(raw: Json, path: str, value: Any) -> Json:
+    """Return the config with another value at a path; lists of one entry a layer keep up with the layers."""
+    new = copy.deepcopy(raw)
+    *parents, name = path.split(".")
+    place = new
+    for parent in parents:
+        place = place[parent]
+    old = place.get(name)
+    place[name] = value
+    if name in LAYERS and isinstance(old, int) and isinstance(value, int) and old:
+        for other, items in place.items():
+            if isinstance(items, list) and len(items) == old:
+                place[other] = [items[i % old] for i in range(value)]
+            elif isinstance(items, str) and other == "hybrid_override_pattern":
+                place[other] = "".join(items[i % old] for i in range(value))
+    return new
+
+
+def sizes(raw: Json) -> dict[str, Any]:
+    """Return every field that is a number, by its path."""
+    return {
+        path: value
+        for path, value in leaves(raw)
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
+
+
+def lists(raw: Json) -> dict[str, list[Any]]:
+    """Return every field that is a list of plain values, by its path; a pattern of letters is one, too."""
+    found: dict[str, list[Any]] = {}
+    for path, value in leaves(raw):
+        if isinstance(value, list) and value and not isinstance(value[0], (dict, list)):
+            found[path] = value
+        elif path.endswith("hybrid_override_pattern") and isinstance(value, str):
+            found[path] = list(value)
+    return found
+
+
+def is_read(path: str, names: set[str]) -> bool:
+    """Tell whether a class asks for a field, by its last name."""
+    return path.rpartition(".")[2] in names
+
+
+def larger(path: str, value: Any) -> list[Any]:
+    """Return values to try in place of a number, best first."""
+    if value is None:
+        known = guess(path.rpartition(".")[2])
+        return [known] if isinstance(known, (bool, int, float)) else [64]
+    if isinstance(value, float):
+        return [value * 2]
+    return [value * 2, value * 3, value + 1] if value else [1, 2]
+
+
+def others(path: str, value: Any) -> list[Any]:
+    """Return other values of another kind to try: what might build another model."""
+    name = path.rpartition(".")[2]
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int):
+        if name in _EMPTIED:
+            return [None, 0] if "shared" in name else [None]
+        return []
+    if isinstance(value, str) and value in _ACTIVATIONS:
+        return [other for other in _ACTIVATIONS[:4] if other != value]
+    return []
+
+
+def other_lists(value: list[Any]) -> list[list[Any]]:
+    """Return other lists to try in place of one: shifted, or with other numbers."""
+    if all(isinstance(x, int) and not isinstance(x, bool) for x in value):
+        return [[x + 1 for x in value], [x * 2 + 1 for x in value]]
+    return [[*value[1:], value[0]]] if len({repr(x) for x in value}) > 1 else []

@@ -1,0 +1,89 @@
+"""One watched run of a class's real ``load_weights`` on synthetic keys, and single keys on one model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .names import Keys, Mapping, Shape, seeing_mappings
+
+LOADED, DROPPED, WARNED, RAISES, KEPT = "loads", "dropped", "warned", "raises", "kept"
+
+
+def tensor(shape: Shape, dtype: str) -> Any:
+    """Return a tensor without memory."""
+    import torch
+
+    return torch.empty(shape, dtype=getattr(torch, dtype.removeprefix("torch.")), device="meta")
+
+
+def mappings_of(model: Any, watch: Any) -> list[Mapping]:
+    """Return the substitutions that the loader makes, seen while it loads one key."""
+    found: list[Mapping] = []
+    name, parameter = next(iter(model.named_parameters()))
+    try:
+        with seeing_mappings(found):
+            model.load_weights(iter([(name, tensor(tuple(parameter.shape), str(parameter.dtype)))]))
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            raise
+    return found
+
+
+class Loader:
+    """Loads keys into models of one class."""
+
+    def __init__(self, make: Any, watch: Any, reads: Any) -> None:
+        self.make = make
+        self.watch = watch  # the tracer's module
+        self.reads = reads
+
+    def whole(self, keys: Keys, most_errors: int = 40) -> dict[str, Any]:
+        """Load all keys into a new model; return the tracer's report."""
+
+        def tensors(model: Any) -> Any:
+            return iter([(key, tensor(shape, dtype)) for key, (shape, dtype) in keys.items()])
+
+        with self.watch.threads_inline(), self.reads.watching():
+            report: dict[str, Any] = self.watch.watch_load(
+                self.make, tensors, most_errors=most_errors
+            )
+        return report
+
+    def one(self, model: Any, key: str, shape: Shape, dtype: str) -> tuple[str, list[str]]:
+        """Load one key into a model; return what happened and the parameters that were written."""
+        watch = self.watch.Watch(model)
+        feed = self.watch._Feed(watch, iter([(key, tensor(shape, dtype))]), ())
+        log = self.watch.LogLines()
+        try:
+            with log.collecting(), self.watch.threads_inline(), watch:
+                model.load_weights(feed)
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            return RAISES, []
+        written = sorted(watch.writes.get(key) or [])
+        if written:
+            return LOADED, written
+        watch.left(key)
+        if key in watch._kept:
+            return KEPT, []
+        return (WARNED if log.lines else DROPPED), []
+
+
+def shared_by_target(model: Any) -> list[str]:
+    """Return the parameters that a draft takes over from its target: replaced by set_embed and its like."""
+    import torch
+
+    before = {name: id(p) for name, p in model.named_parameters(remove_duplicate=False)}
+    made = [torch.nn.Parameter(torch.empty(4, 4, device="meta"), requires_grad=False) for _ in "ab"]
+    for function, count in (("set_embed_and_head", 2), ("set_embed", 1)):
+        method = getattr(model, function, None)
+        if method is None:
+            continue
+        try:
+            method(*made[:count])
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                raise
+    after = {name: id(p) for name, p in model.named_parameters(remove_duplicate=False)}
+    return [name for name in before if after.get(name) != before[name]]

@@ -1,0 +1,375 @@
+"""All that is seen of one class: which keys load where, of which sizes, under which fields of its config."""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from typing import Any
+
+from . import fields, groups, loading, names
+from .engine import Builder, holders
+from .expressions import Observations, Terms
+from .groups import Group
+
+Json = dict[str, Any]
+DRAFT = re.compile(r"eagle|nextn|mtp|draft|dspark|dflash|assistant", re.IGNORECASE)
+# Fields that pick every so many layers, which cannot be seen from 1, and numbers of layers that predict.
+_STEP = re.compile(r"(freq|step|interval|period)$|nextn|mtp")
+SECONDS = 40.0  # of processor time, for all configs of a class
+
+
+class Study:
+    """One class on the way to its map."""
+
+    def __init__(self, builder: Builder, raw: Json, watch: Any) -> None:
+        self.builder, self.raw, self.watch = builder, raw, watch
+        self.until = time.process_time() + SECONDS
+        self.name = builder.cls.__name__
+        self.notes: list[str] = []
+        self.rules: dict[str, list[tuple[str, str, str, str]]] = {}
+        self.use_saved = False
+        self.mapped = False
+        self.stacked: set[str] = set()
+        self.builds = 0
+
+    # -- what there is at one config ------------------------------------------------------------
+
+    def model(self, raw: Json) -> Any:
+        """Return a new model."""
+        self.builds += 1
+        return self.builder.build(raw)
+
+    def keys(self, raw: Json) -> tuple[names.Keys, names.Keys, names.Keys]:
+        """Return the names at a config: got by inversion, saved by transformers, found by search."""
+        model = self.model(raw)
+        config = self.builder.config(raw)
+        lora = next(
+            (h.q_lora_rank for _, h in holders(config) if getattr(h, "q_lora_rank", 0)), None
+        )
+        mappings = loading.mappings_of(model, self.watch)
+        if self.mapped and not mappings:
+            raise ValueError("the loader does not get as far as its substitutions")
+        self.mapped = bool(mappings)
+        inverted, self.stacked = names.inverse(model, mappings, lora)
+        saved = names.saved_by_transformers(self.name, config) if self.use_saved else {}
+        return inverted, saved, self._respelled(inverted, self.last(raw))
+
+    def _respelled(self, inverted: names.Keys, last: int) -> names.Keys:
+        found: names.Keys = {}
+        for key, what in inverted.items():
+            for rule in self.rules.get(names.template(key), ()):
+                found[_numbered(names.respell(key, rule), last)] = what
+        return found
+
+    def last(self, raw: Json) -> int:
+        """Return the number of layers, that of the text model where there are several."""
+        counts = [
+            (len(path) if "text" not in path else -1, value)
+            for path, value in fields.sizes(raw).items()
+            if path.rpartition(".")[2] in ("num_hidden_layers", "num_layers", "n_layer")
+            and "vision" not in path
+            and "audio" not in path
+        ]
+        return int(min(counts)[1]) if counts else 0
+
+    def loader(self, raw: Json) -> loading.Loader:
+        """Return a loader of models at a config."""
+        return loading.Loader(lambda: self.model(raw), self.watch, self.builder.reads)
+
+    # -- the first config -------------------------------------------------------------------------
+
+    def observe(self) -> dict[str, Any]:
+        """Load everything that may load at the first config; set what is wanted and what else is taken."""
+        model = self.model(self.raw)
+        self.shared = loading.shared_by_target(model) if DRAFT.search(self.name) else []
+        self.use_saved = True
+        inverted, saved, _ = self.keys(self.raw)
+        loader = self.loader(self.raw)
+        reports = {}
+        plain = {k: v for k, v in inverted.items() if k not in self.stacked}
+        for label, keys in (("saved", saved), ("inverted", plain)):
+            if keys:
+                reports[label] = loader.whole(keys)
+        best = min(
+            reports, key=lambda label: (_lacking(reports[label], self.shared), label != "saved")
+        )
+        self.best = best
+        wanted = {
+            k: v
+            for k, v in (saved if best == "saved" else plain).items()
+            if k in reports[best]["writes"]
+        }
+        lacking = _unwritten(reports[best], self.shared)
+        self.unsupported = reports[best]["unsupported"] or ""
+        if lacking and not self.unsupported:
+            self._search(inverted, lacking)
+        _, _, found = self.keys(self.raw)
+        every = {**inverted, **saved, **found}
+        union = loader.whole(every, most_errors=120)
+        self.writes = union["writes"]
+        self.attributes = union["attributes"]
+        wanted |= {k: v for k, v in found.items() if k in self.writes}
+        last = loader.whole(wanted)
+        self.lacks = _unwritten(last, self.shared)
+        self.use_saved = bool(
+            {names.template(k) for k in wanted} - {names.template(k) for k in (*inverted, *found)}
+        ) or any(inverted.get(k, found.get(k, ((), "")))[0] != v[0] for k, v in wanted.items())
+        self.wanted = wanted
+        self.every = {k: v for k, v in every.items() if k in self.writes}
+        return every
+
+    def _search(self, inverted: names.Keys, lacking: list[str]) -> None:
+        """Find other names for the keys of parameters that nothing wrote."""
+        model, last = self.model(self.raw), self.last(self.raw)
+        loader = self.loader(self.raw)
+        subs = names.substitutions(self.builder.cls)
+        wanted = {names.template(p) for p in lacking}
+        ends = time.process_time() + 10
+        worked: list[tuple[str, str, str, str]] = []
+        wanted_texts: dict[str, None] = {}
+        for key, (shape, dtype) in inverted.items():
+            text = names.template(key)
+            if text in self.rules or time.process_time() > ends:
+                continue
+            _, direct = loader.one(model, key, shape, dtype)
+            parameter = direct[0] if direct else _parameter_of(key, lacking)
+            if direct or parameter is None or names.template(parameter) not in wanted:
+                continue
+            tries = [(names.respell(key, r), r) for r in worked]
+            tries += list(names.respelled(key, subs))
+            self.rules[text] = []
+            wanted_texts[text] = None
+            for name, rule in tries[:140]:
+                _, to = loader.one(model, _numbered(name, last), shape, dtype)
+                if to and any(names.template(p) in wanted for p in to):
+                    self.rules[text] = [rule]
+                    worked = [rule, *[r for r in worked if r != rule]][:4]
+                    break
+        for (
+            text
+        ) in wanted_texts:  # parts that only load together: what held for others is tried on them
+            if not self.rules.get(text):
+                self.rules[text] = worked[:2]
+
+
+def _numbered(name: str, last: int) -> str:
+    return re.sub(r"(?<=\.)N(?=\.)", str(last), name)
+
+
+def _parameter_of(key: str, lacking: list[str]) -> str | None:
+    """Return which lacking parameter a key was got from: that with the longest common beginning."""
+
+    def common(name: str) -> int:
+        n = 0
+        for a, b in zip(name.split("."), key.split("."), strict=False):
+            if a != b:
+                break
+            n += 1
+        return n
+
+    best = max(lacking, key=common, default=None)
+    return (
+        best
+        if best is not None
+        and (common(best) or best.split(".")[0] == key.split(".", maxsplit=1)[0])
+        else None
+    )
+
+
+def _unwritten(report: Json, shared: list[str]) -> list[str]:
+    return [n for n, f in report["written"].items() if f < 1 and n not in shared]
+
+
+def _lacking(report: Json, shared: list[str]) -> int:
+    return len(_unwritten(report, shared)) + (1000 if report["unsupported"] else 0)
+
+
+class Fits:
+    """Sizes and rows of the groups of a study, as expressions of config fields."""
+
+    def __init__(self, study: Study) -> None:
+        self.study = study
+        self.raws: list[Json] = [study.raw]
+        self.seen: list[dict[str, Group]] = [self.groups(study.raw)]
+        self.observations = Observations(fields.sizes(study.raw))
+        self.kinds: dict[str, list[Any]] = {}
+        self.switches: list[tuple[str, Any]] = []
+
+    def groups(self, raw: Json) -> dict[str, Group]:
+        """Return the groups of all names that load at the first config, as they are at this one."""
+        inverted, saved, found = self.study.keys(raw)
+        return groups.grouped({**inverted, **saved, **found})
+
+    def look(self, raw: Json, *changed: str) -> dict[str, Group] | None:
+        """Build at another config and keep what was seen; None where the class cannot be built."""
+        if time.process_time() > self.study.until:
+            raise TimeoutError("out of time")
+        try:
+            seen = self.groups(raw)
+        except TimeoutError:
+            raise
+        except Exception:
+            return None
+        self.raws.append(raw)
+        self.seen.append(seen)
+        self.observations.add(fields.sizes(raw), *changed)
+        return seen
+
+    def try_fields(self) -> None:
+        """Change each field that the class reads, alone."""
+        study, read = self.study, self.study.builder.reads.names
+        for path, value in list(fields.leaves(study.raw)):
+            name = path.rpartition(".")[2]
+            if not fields.is_idle(path) and fields.is_read(path, read) and name != "model_type":
+                self._try(path, value)
+
+    def _try(self, path: str, value: Any) -> None:
+        kind: list[Any] = ["fixed", value]
+        if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+            for other in fields.larger(path, value):
+                before = len(self.seen)
+                seen = self.look(fields.changed(self.study.raw, path, other), path)
+                if seen is not None:
+                    same = _same(seen, self.seen[0])
+                    odd = _irregular(seen, self.seen[0]) or bool(value == 1 and _STEP.search(path))
+                    if same or odd or value is None:  # nothing to fit: forget it
+                        del (
+                            self.seen[before:],
+                            self.raws[before:],
+                            self.observations.points[before:],
+                        )
+                        del self.observations.single[path]
+                    sized = value is not None and not odd
+                    kind = ["free" if same else "size" if sized else "fixed", value]
+                    break
+        elif isinstance(value, list):
+            kind = self._list(path, value)
+        alternatives = fields.others(path, value)
+        if isinstance(value, (bool, str)) and alternatives:
+            kind = ["among", value]
+        for other in alternatives:
+            self._alternative(path, other, kind)
+        self.kinds[path] = kind
+
+    def _list(self, path: str, value: list[Any]) -> list[Any]:
+        """Change a list: free where that changes nothing, else what the rules of columns must explain."""
+        tried = 0
+        for other in fields.other_lists(value):
+            tried += 1
+            seen = self.look(fields.changed(self.study.raw, path, other))
+            if seen is None or not _same(seen, self.seen[0]):
+                return ["list", value]
+            del self.seen[-1], self.raws[-1], self.observations.points[-1]
+        return ["free" if tried else "fixed", value]
+
+    def _alternative(self, path: str, other: Any, kind: list[Any]) -> None:
+        try:
+            seen = self.groups(fields.changed(self.study.raw, path, other))
+        except Exception:
+            return
+        if _same(seen, self.seen[0]):
+            kind.append(other)
+        else:
+            self.switches.append((path, other))
+
+    def try_pairs(self) -> None:
+        """Change those fields together that no sum of one-field terms explains."""
+        wanted: set[frozenset[str]] = set()
+        for name, group in self.seen[0].items():
+            for values in self._values(name, group):
+                wanted |= self.observations.pairs_needed(values)
+        for pair in sorted(wanted, key=sorted)[:24]:
+            one, other = sorted(pair)
+            raw = self._double(self._double(self.study.raw, one), other)
+            self.look(raw, one, other)
+
+    def _double(self, raw: Json, path: str) -> Json:
+        at = self.observations.single[path]
+        return fields.changed(raw, path, fields.at(self.raws[at], path))
+
+    def joint(self, seed: int) -> Json | None:
+        """Return a config in which several sizes differ at once and that the class can be built of."""
+        rng = random.Random(f"{self.study.name} {seed}")
+        chosen = list(self.observations.single)
+        for share in (1.0, 0.7, 0.5, 0.35):
+            raw = self.study.raw
+            for path in chosen:
+                if rng.random() <= share:
+                    raw = self._double(raw, path)
+            if raw is not self.study.raw and self.look(raw) is not None:
+                return raw
+        return None
+
+    def _values(self, name: str, group: Group) -> list[dict[int, int]]:
+        """Return each size of a group at every observation that has it: dimensions, then column bounds."""
+        out: list[dict[int, int]] = [{} for _ in group.shape]
+        for _ in group.rows[0]:
+            out += [{}, {}]
+        for at, seen in enumerate(self.seen):
+            here = seen.get(name)
+            if here is None or len(here.shape) != len(group.shape):
+                continue
+            for n, size in enumerate(here.shape):
+                out[n][at] = size
+            for c, column in enumerate(groups.columns(here.rows) or ()):
+                out[len(group.shape) + 2 * c][at] = column[0]
+                out[len(group.shape) + 2 * c + 1][at] = column[-1] + 1
+        return out
+
+    def shape(self, name: str) -> list[Terms] | None:
+        """Return the expressions of a group's dimensions."""
+        group = self.seen[0][name]
+        fits = [self.observations.fit(v) for v in self._values(name, group)[: len(group.shape)]]
+        return None if any(f is None for f in fits) else [f for f in fits if f is not None]
+
+    def rows(self, name: str) -> list[list[Any]] | None:
+        """Return the rule of each column of a group: a range, or a choice by a list or a step."""
+        group = self.seen[0][name]
+        rules: list[list[Any]] = []
+        for c in range(len(group.rows[0])):
+            rule = self._column(name, c, len(group.shape))
+            if rule is None:
+                return None
+            rules.append(rule)
+        return rules
+
+    def _column(self, name: str, c: int, dimensions: int) -> list[Any] | None:
+        seen: dict[int, tuple[int, ...]] = {}
+        for at, found in enumerate(self.seen):
+            here = found.get(name)
+            if here is not None:
+                values = groups.columns(here.rows)
+                if values is None:
+                    return None
+                seen[at] = values[c]
+        if all(map(groups.contiguous, seen.values())):
+            low = self.observations.fit({at: v[0] for at, v in seen.items()})
+            high = self.observations.fit({at: v[-1] + 1 for at, v in seen.items()})
+            if low is not None and high is not None:
+                return ["range", low, high]
+        by_list = groups.chosen_by_list(seen, [fields.lists(raw) for raw in self.raws])
+        layers = {at: self.study.last(raw) for at, raw in enumerate(self.raws)}
+        by_step = groups.chosen_by_step(seen, layers, self.observations.points)
+        if by_list is None and by_step is None:
+            return None
+        last = self.observations.fit(layers)
+        return ["pick", by_list, by_step, last]
+
+
+def _same(one: dict[str, Group], other: dict[str, Group]) -> bool:
+    return one.keys() == other.keys() and all(
+        one[k].shape == other[k].shape and one[k].rows == other[k].rows for k in one
+    )
+
+
+def _irregular(seen: dict[str, Group], base: dict[str, Group]) -> bool:
+    """Tell whether rows that were a plain range are one no more: the field picks layers."""
+    return any(
+        name in base and _ranges(base[name]) and not _ranges(group) for name, group in seen.items()
+    )
+
+
+def _ranges(group: Group) -> bool:
+    columns = groups.columns(group.rows)
+    return columns is not None and all(map(groups.contiguous, columns))

@@ -1,0 +1,168 @@
+"""A checkpoint's config as a map wants it: sizes to compute with, the variants chosen, or "cannot tell"."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from workbench.loaders.maps.records import ClassMap, Variant
+from workbench.loaders.profile import NotCovered
+
+_ABSENT = object()
+
+
+@dataclasses.dataclass(frozen=True)
+class Values:
+    """What a config says.
+
+    Attributes
+    ----------
+    sizes
+        Field -> number.
+    lists
+        Field -> list.
+    variants
+        The variants that its values choose.
+    """
+
+    sizes: Mapping[str, int | float]
+    lists: Mapping[str, list[Any]]
+    variants: tuple[Variant, ...]
+
+
+def read(found: ClassMap, raw: Mapping[str, Any]) -> Values:
+    """Return what a config says to a class.
+
+    Raises
+    ------
+    NotCovered
+        A field that the class reads has a value that was never tried.
+    """
+    if raw.get("quantization_config") or raw.get("compression_config"):
+        raise NotCovered("the map of this class is of weights that are not quantised")
+    for path in found.unknown:
+        if _at(raw, path) not in (_ABSENT, None):
+            raise NotCovered(f"{path} is set, and what the class does with it was not tried")
+    reader = _Reader(found, raw)
+    for path, kind in found.fields.items():
+        reader.take(path, kind)
+    return Values(reader.sizes, reader.lists, tuple(reader.variants))
+
+
+class _Reader:
+    def __init__(self, found: ClassMap, raw: Mapping[str, Any]) -> None:
+        self.found, self.raw = found, raw
+        self.known_type = bool(found.model_type) and raw.get("model_type") == found.model_type
+        self.sizes: dict[str, int | float] = {}
+        self.lists: dict[str, list[Any]] = {}
+        self.variants: list[Variant] = []
+        self.other_names: dict[str, list[str]] = {}
+        for other, name in found.aliases.items():
+            self.other_names.setdefault(name, []).append(other)
+        self.listed = {
+            r[1][1] for s in found.slots for r in s.rows or () if r[0] == "pick" and r[1]
+        }
+
+    def take(self, path: str, kind: list[Any]) -> None:
+        """Take one field into account, or raise `NotCovered`."""
+        sort, seen = kind[0], kind[1:]
+        if (
+            isinstance(seen[0], list)
+            and path not in self.listed
+            and self._listed_alike(path, seen[0])
+        ):
+            return
+        value = self._value(path, sort)
+        if sort == "free":
+            if isinstance(value, str | dict):
+                raise NotCovered(f"{path} is of another kind than was tried")
+            return
+        variant = next(
+            (v for v in self.found.variants if v.field == path and _equal(v.value, value)), None
+        )
+        if variant is not None:
+            self.variants.append(variant)
+            return
+        if any(_equal(value, one) for one in seen) and sort != "size":
+            if isinstance(value, list):
+                self.lists[path] = value
+            return
+        if (
+            sort == "size"
+            and isinstance(value, int | float)
+            and not isinstance(value, bool)
+            and value > 0
+        ):
+            self.sizes[path] = value
+        elif sort == "size" and value == 0 and seen[0] == 0:
+            self.sizes[path] = 0
+        elif sort == "list" and isinstance(value, list) and path in self.listed:
+            known = {repr(item) for item in seen[0]}
+            if not all(repr(item) in known for item in value):
+                raise NotCovered(f"{path} has a kind of layer that was not tried")
+            self.lists[path] = value
+        elif value is None and len(seen) > 1 and None in seen:
+            return
+        else:
+            raise NotCovered(f"{path} is {value!r:.60}, which was not tried")
+
+    def _listed_alike(self, path: str, seen: list[Any]) -> bool:
+        """Tell whether a list that picks nothing is absent, or has no other values than were tried."""
+        value = _at(self.raw, path)
+        if value is _ABSENT or value is None:
+            return True
+        known = {repr(item) for item in seen}
+        return isinstance(value, list) and all(repr(item) in known for item in value)
+
+    def _value(self, path: str, sort: str) -> Any:
+        for name in (path, *self.other_names.get(path, ())):
+            value = _at(self.raw, name)
+            if value is not _ABSENT:
+                return value
+        rule = self.found.defaults.get(path)
+        if rule is None or not (self.known_type or rule[0] in ("class", "rule")):
+            if sort == "free":
+                return None
+            raise NotCovered(
+                f"config.json does not have {path}, and what it then counts as is not known"
+            )
+        part = path.rpartition(".")[0]
+        if part and _at(self.raw, part) is _ABSENT and sort != "free":
+            raise NotCovered(
+                f"config.json does not have {part}, where {path.rpartition('.')[2]} is looked for"
+            )
+        return rule[1] if rule[0] != "rule" else self._derived(path, rule[1])
+
+    def _derived(self, path: str, rule: str) -> Any:
+        part = path.rpartition(".")[0]
+        prefix = part + "." if part else ""
+
+        def number(name: str) -> int:
+            value = _at(self.raw, prefix + name)
+            value = (
+                self.found.defaults.get(prefix + name, ["", 0])[1] if value is _ABSENT else value
+            )
+            if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+                raise NotCovered(f"{path} is computed of {name}, which is not a number")
+            return value
+
+        if rule == "hidden_size//num_attention_heads":
+            return number("hidden_size") // number("num_attention_heads")
+        if rule == "4*hidden_size":
+            return 4 * number("hidden_size")
+        return number(rule)
+
+
+def _at(raw: Mapping[str, Any], path: str) -> Any:
+    place: Any = raw
+    for part in path.split("."):
+        if not isinstance(place, Mapping) or part not in place:
+            return _ABSENT
+        place = place[part]
+    return place
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Tell whether two values are the same, 0 and False apart."""
+    return one == other and isinstance(one, bool) is isinstance(other, bool)
