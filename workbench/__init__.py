@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from workbench.keys.diff import diff_keys
     from workbench.keys.repair import fix_checkpoint
     from workbench.panels.opening import panel
+    from workbench.preflight.check import check
     from workbench.speculation.replaying import replay
     from workbench.weights.scan import scan_weights
 
@@ -28,6 +29,7 @@ _HOMES = {
     "Ledger": "workbench.hang.ledger.ledger",
     "WorkbenchError": "workbench.errors",
     "attach": "workbench.hang.attach",
+    "check": "workbench.preflight.check",
     "diff_keys": "workbench.keys.diff",
     "fix_checkpoint": "workbench.keys.repair",
     "load": "workbench.core.saving",
@@ -45,6 +47,7 @@ __all__ = [
     "Ledger",
     "WorkbenchError",
     "attach",
+    "check",
     "diff_keys",
     "fix_checkpoint",
     "load",

@@ -18,6 +18,7 @@ from typing import Annotated, Any, NoReturn, TextIO
 import typer
 
 from workbench import __version__
+from workbench.cli.check import check
 from workbench.cli.collect import collect
 from workbench.cli.diff import diff
 from workbench.cli.exits import MEANING, ExitCode
@@ -31,7 +32,7 @@ from workbench.cli.weights import weights
 from workbench.errors import WorkbenchError
 
 VERBS: tuple[Callable[..., ExitCode], ...] = (
-    diff, fix, weights, hang, collect, watch, replay, report,
+    check, diff, fix, weights, hang, collect, watch, replay, report,
 )  # fmt: skip
 # Flags that ask for text and for no verdict: only they may exit 0 without one.
 _TEXT_ONLY = ("--help", "--version")

@@ -299,6 +299,11 @@ def _explicit(resolved: dict[str, str]) -> None:
                 resolved[_CONFIG] = UNSET
 
 
+def defaults(version: str) -> Mapping[str, str]:
+    """Return the defaults of a release by the newest name of each option; `UNSET` where the engine chooses."""
+    return _defaults(version)
+
+
 @functools.cache
 def _defaults(version: str) -> dict[str, str]:
     return {
