@@ -25,10 +25,12 @@ def check(
         typer.Option(help='The release, where the launch does not say it: "sglang==0.5.11".'),
     ] = None,
     target: Annotated[
-        str | None, typer.Option(help="The target's checkpoint, where the launch names another place.")
+        str | None,
+        typer.Option(help="The target's checkpoint, where the launch names another place."),
     ] = None,
     draft: Annotated[
-        str | None, typer.Option(help="The draft's checkpoint, where the launch names another place.")
+        str | None,
+        typer.Option(help="The draft's checkpoint, where the launch names another place."),
     ] = None,
     html: Html = None,
     force: Force = False,

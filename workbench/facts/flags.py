@@ -300,7 +300,7 @@ def _explicit(resolved: dict[str, str]) -> None:
 
 
 def defaults(version: str) -> Mapping[str, str]:
-    """Return the defaults of a release by the newest name of each option; `UNSET` where the engine chooses."""
+    """Return a release's defaults by newest name; `UNSET` where the engine chooses."""
     return _defaults(version)
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 from workbench.core.finding import GRAVITY, Confidence, Finding
 from workbench.core.verdict import Coverage, Verdict
+from workbench.launch.options import read_arguments
+from workbench.launch.records import Place
 from workbench.launch.rules.corrected import corrected, line_of
 from workbench.launch.rules.records import WHEN, Edit
+from workbench.launch.rules.table import ruled
 from workbench.preflight.question import Question, moment_of
 from workbench.preflight.records import Fault
 
 _ORDER = list(WHEN)
-_MOST_ROUNDS = 6
 
 
 def faults(question: Question) -> tuple[Fault, ...]:
@@ -65,7 +68,7 @@ def verdict(question: Question, coverage: Coverage, found: tuple[Fault, ...], wh
     else:
         state, sure = "cannot_tell", "unknown"
         sentence = f"Cannot tell: {_missing(coverage)}. Nothing is found that fails for certain."
-    doubt = "the engine's own parser and checks (--python) doing otherwise"
+    doubt = "the engine's own parser or loader doing otherwise"
     return Verdict(state, sentence, sure, coverage, (doubt,))
 
 
@@ -75,11 +78,14 @@ def _fails(certain: list[Fault], who: str) -> str:
         return f"{who}: something of this launch is wrong."
     more = len(certain) - 1
     also = f" {more} more {'thing is' if more == 1 else 'things are'} wrong." if more else ""
-    title = first.text[:1].upper() + first.text[1:] if first.text[:2].isalpha() else first.text
-    title = title.rstrip(".")
-    return f"This launch fails {WHEN[first.moment]}. {title}.{also}" if first.moment != "serving" else (
-        f"This launch serves, and does not do what it is for. {title}.{also}"
+    word = first.text.split(" ")[0]
+    title = first.text[:1].upper() + first.text[1:] if word.isalpha() else first.text
+    begins = (
+        "This launch serves, and does not do what it is for."
+        if first.moment == "serving"
+        else f"This launch fails {WHEN[first.moment]}."
     )
+    return f"{begins} {title.rstrip('.')}.{also}"
 
 
 def _missing(coverage: Coverage) -> str:
@@ -87,8 +93,16 @@ def _missing(coverage: Coverage) -> str:
     return f"{item.name}: {item.how}" if item is not None else "nothing was checked"
 
 
-def line(question: Question) -> str:
-    """Return the launch with its faults corrected, "" where no correction is known."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class Line:
+    """The launch with its faults corrected ("" where no correction is known), and what is left of them."""
+
+    text: str = ""
+    left: tuple[str, ...] = ()
+
+
+def line(question: Question) -> Line:
+    """Return the launch with its faults corrected; the rules are asked about it again."""
     edits: list[Edit] = []
     for _, one in question.ruled:
         if one.state == "wrong" and one.finding is not None and one.finding.severity == "error":
@@ -97,10 +111,19 @@ def line(question: Question) -> str:
         for finding in loading.findings:
             if finding.code == "launched_as_eagle" and finding.changes_output:
                 edits.append(Edit(_typed(question), "EAGLE3"))
-    if not edits or not question.launch.options or question.served is None:
-        return ""
+    served = question.served
+    if not edits or not question.launch.options or served is None:
+        return Line()
     words = corrected(question.launch.options, edits)
-    return "" if tuple(words) == question.launch.options else line_of(question.launch, words)
+    if tuple(words) == question.launch.options:
+        return Line()
+    read = read_arguments(words, served.version, Place())
+    launch = dataclasses.replace(
+        question.launch, options=tuple(words), arguments=read.arguments, not_read=read.not_read
+    )
+    again = ruled(dataclasses.replace(served, launch=launch), question.rules)
+    still = dict.fromkeys(one.how for _, one in again if one.state == "wrong")
+    return Line(line_of(launch, words), tuple(still))
 
 
 def _typed(question: Question) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from workbench.facts import rows
 from workbench.launch.read import read_launch
 from workbench.launch.records import Launch
 from workbench.launch.rules.records import Served
+from workbench.launch.rules.settings import UnknownValueError
 from workbench.launch.rules.speculation import takes_own_draft
 from workbench.loaders import registry
 from workbench.preflight import answer, question, reading
@@ -25,29 +25,27 @@ def check(
     target: Any = None,
     draft: Any = None,
     engine: str = "",
-    python: str | os.PathLike[str] | None = None,
 ) -> LaunchCheck:
     """Say what a launch will do, before anything is started.
 
-    The command line is read as the parser of its release reads it, and its own checks, the models' configs and
-    headers are gone through. Nothing is started, nothing of a checkpoint is executed, and the network is not asked.
+    The command line is read as the parser of its release reads it; then the engine's own checks, and the
+    models' configs and headers, are gone through. Nothing is started, nothing of a checkpoint is executed,
+    and the network is not asked.
 
     Parameters
     ----------
     launch
-        A command line, a script, a list of arguments, a log, a configuration file, a manifest (as text or as a
-        path), or a PID.
+        A command line, a script, a list of arguments, a log, a configuration file, a manifest (as text or
+        as a path), or a PID.
     target, draft
         The models, where the launch does not name a place on this machine: a path, or a `Checkpoint`.
     engine
         ``"sglang==0.5.11"``, where the launch does not say which release it starts.
-    python
-        The engine's own Python interpreter: its real parser and checks run there too, without a GPU and offline.
 
     Returns
     -------
     LaunchCheck
-        ``ok`` is True, False, or None where it cannot be told; `faults` has what fails, the first in time first.
+        ``ok`` is True, False, or None where it cannot be told; `faults` has what fails, in order of time.
 
     Raises
     ------
@@ -61,11 +59,7 @@ def check(
         read = read_launch(launch, engine=read.engine or wanted.name, version=version)
     folder = reading.folder_of(read)
     opened = _models(read, target, draft, folder)
-    asked = _question(read, version, opened, folder)
-    if python is not None:
-        from workbench.preflight.real_parser import asked_there
-
-        asked = asked_there(asked, python)
+    asked = _question(read, version, opened)
     return _result(asked, read, version, basis, opened)
 
 
@@ -80,7 +74,10 @@ def _version(launch: Launch, wanted: registry.Engine) -> tuple[str, str]:
     name = launch.engine or wanted.name or "sglang"
     if wanted.version and wanted.name in (name, ""):
         if launch.version and launch.version != wanted.version:
-            return wanted.version, f"given; the launch itself is of {launch.version} ({launch.version_basis})"
+            return (
+                wanted.version,
+                f"given; the launch itself is of {launch.version} ({launch.version_basis})",
+            )
         return wanted.version, "given"
     if launch.version:
         return launch.version, launch.version_basis
@@ -101,21 +98,27 @@ def _models(
         else:
             found.append(None)
     if launch.image:  # paths are those of the container
-        found = [one and Opened(dataclasses.replace(one.model, absent=False), one.checkpoint) for one in found]
+        found = [
+            one and Opened(dataclasses.replace(one.model, absent=False), one.checkpoint)
+            for one in found
+        ]
     return found[0], found[1]
 
 
 def _question(
-    launch: Launch, version: str, opened: tuple[Opened | None, Opened | None], folder: Path | None
+    launch: Launch, version: str, opened: tuple[Opened | None, Opened | None]
 ) -> question.Question:
     if launch.engine != "sglang":
         return question.Question(launch, None, _not_known(launch))
     target, draft = opened
-    models = (target and target.model, draft and draft.model)
-    served = Served(launch, version or rows.releases("sglang")[-1], *models)
+    # Without a release, what the newest refuses another may take: nothing is certain then.
+    served = Served(
+        launch,
+        version,
+        target.model if target is not None else None,
+        draft.model if draft is not None else None,
+    )
     unsure = _unsure(version)
-    if not version:  # what one release refuses, another may take
-        served = dataclasses.replace(served, version="")
     asked = question.Question(launch, served, unsure)
     return dataclasses.replace(asked, loadings=tuple(_loadings(served, opened)))
 
@@ -129,13 +132,17 @@ def _not_known(launch: Launch) -> str:
 
 def _unsure(version: str) -> str:
     if not version:
-        return "the launch does not say which release it starts; give it with --engine sglang==VERSION"
+        return (
+            "the launch does not say which release it starts; give it with --engine sglang==VERSION"
+        )
     if rows.known("sglang", version) is None:
         return f"SGLang {version} was not read: the answer is that of {rows.nearest('sglang', version)}"
     return ""
 
 
-def _loadings(served: Served, opened: tuple[Opened | None, Opened | None]) -> list[question.Loading]:
+def _loadings(
+    served: Served, opened: tuple[Opened | None, Opened | None]
+) -> list[question.Loading]:
     """Ask what becomes of the keys of draft and target."""
     target, draft = opened
     found = []
@@ -144,7 +151,7 @@ def _loadings(served: Served, opened: tuple[Opened | None, Opened | None]) -> li
     try:
         drafts = served.speculates
         own = served.settings.text("speculative-draft-model-path") is None
-    except Exception:  # the algorithm is not known: its rule says so
+    except UnknownValueError:  # its rule says so
         drafts, own = False, True
     if drafts and draft is not None:
         found.append(_loading(question.DRAFT, served, draft, target))
@@ -166,11 +173,17 @@ def _loading(role: str, served: Served, opened: Opened, target: Opened | None) -
     engine = f"sglang=={served.version}" + (f":{named}" if named else "")
     try:
         diff = diff_keys(
-            opened.checkpoint, engine, launch=served.launch if role == question.DRAFT else None,
-            target=target.checkpoint if target is not None and target.checkpoint is not None else None,
-        )  # fmt: skip
+            opened.checkpoint,
+            engine,
+            launch=served.launch if role == question.DRAFT else None,
+            target=target.checkpoint
+            if target is not None and target.checkpoint is not None
+            else None,
+        )
     except WorkbenchError as error:
-        return question.Loading(role, None, f"{error.what} ({error.why})" if error.why else error.what)
+        return question.Loading(
+            role, None, f"{error.what} ({error.why})" if error.why else error.what
+        )
     return question.Loading(role, diff)
 
 
@@ -183,7 +196,10 @@ def _result(
 ) -> LaunchCheck:
     covered = question.covered(asked)
     found = answer.faults(asked)
-    who = f"SGLang {version}".strip() if launch.engine == "sglang" else launch.engine or "the engine"
+    line = answer.line(asked)
+    who = (
+        f"SGLang {version}".strip() if launch.engine == "sglang" else launch.engine or "the engine"
+    )
     return LaunchCheck(
         verdict=answer.verdict(asked, covered, found, who),
         source=launch.source or "a command line",
@@ -198,7 +214,8 @@ def _result(
             Setting(one.name, "not known" if one.value is None else one.value, str(one.where))
             for one in launch.arguments
         ),
-        corrected=answer.line(asked),
+        corrected=line.text,
+        left=line.left,
         not_read=tuple(map(str, launch.not_read)),
         findings=answer.findings(asked),
     )

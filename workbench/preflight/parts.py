@@ -41,9 +41,9 @@ def without(diff: KeyDiff) -> Without:
     note = Finding(
         code="part_absent",
         severity="note",
-        title="the target's files hold no weights for images or sound",
-        detail=f"{count} parameters of these parts stay uninitialised. Text is served; a request with an image "
-        "gets a wrong answer.",
+        title="the target has no weights for images or sound",
+        detail=f"{count} parameters of these parts stay uninitialised. Text is served; a request "
+        "with an image gets a wrong answer.",
         evidence_for=tuple(g.text for g in bad[:3]),
         next_step="Give a checkpoint with these weights, if images are to be served.",
     )

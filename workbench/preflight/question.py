@@ -19,13 +19,22 @@ LAUNCH = "the launch was read whole"
 DRAFT = "draft"
 TARGET = "target"
 _OF = {DRAFT: "of the draft", TARGET: "of the target"}
+# What `diff_keys` covers besides a checkpoint: `check` has its own items for these.
+_OF_LAUNCH = ("argument", "release", "parser", "combination", "sum", "model")
 # When a fault of a checkpoint shows, by the code of its finding; the others while it serves.
 _MOMENTS: dict[str, Moment] = {
-    "config_refused": "checks", "speculators_config": "checks", "no_architecture": "load",
-    "shapes_differ": "load", "fc_width": "load", "target_hidden_size_null": "load",
-    "base_architecture": "load", "d2t_absolute": "first request", "d2t_out_of_range": "first request",
-    "hidden_sizes_differ": "load", "aux_layers_unreadable": "load",
-}  # fmt: skip
+    "config_refused": "checks",
+    "speculators_config": "checks",
+    "no_architecture": "load",
+    "shapes_differ": "load",
+    "fc_width": "load",
+    "target_hidden_size_null": "load",
+    "base_architecture": "load",
+    "d2t_absolute": "first request",
+    "d2t_out_of_range": "first request",
+    "hidden_sizes_differ": "load",
+    "aux_layers_unreadable": "load",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,8 +73,17 @@ class Loading:
             return None
         if not self.absent.names:
             return self.diff.ok
-        items = [i for i in self.diff.verdict.coverage.items if i.name not in self.absent.names]
-        return Coverage(tuple(items)).ok
+        return Coverage(self.items).ok
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        """What the diff covers of the checkpoint, without the part that text does not need."""
+        found = self.diff.verdict.coverage.items if self.diff is not None else ()
+        return tuple(
+            item
+            for item in found
+            if item.kind not in _OF_LAUNCH and item.name not in self.absent.names
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,12 +132,19 @@ def _items(question: Question) -> Iterator[Item]:
             essential = loading.role == DRAFT
             yield Item("loading", f"keys {_OF[loading.role]}", essential=essential)
             continue
-        for item in loading.diff.verdict.coverage.items:
-            if item.kind not in ("argument", "release"):
-                name = f"{item.name} {_OF[loading.role]}"
-                essential = item.essential and item.name not in loading.absent.names
-                yield Item(item.kind, name, count=item.count, essential=essential)
-    yield Item("weight", "values of the weights", "open", "not read here: `workbench weights`", essential=False)
+        for item in loading.items:
+            name = f"{item.name} {_OF[loading.role]}"
+            yield Item(item.kind, name, count=item.count, essential=item.essential)
+        if loading.absent.note is not None:
+            how = loading.absent.note.title
+            yield Item("model", "images and sound", "open", how, essential=False)
+    yield Item(
+        "weight",
+        "values of the weights",
+        "open",
+        "not read here: `workbench weights`",
+        essential=False,
+    )
     for name, how in ASIDE:
         yield Item("machine", name, "open", how, essential=False)
 
@@ -147,14 +172,24 @@ def _not_essential(launch: Launch) -> Iterator[tuple[str, str]]:
 def release(question: Question) -> Iterator[Settled]:
     """Settle whether the release is known."""
     state: State = "open" if question.unsure or question.served is None else "ok"
-    how = question.unsure or (question.served.who if question.served else "its options are not known here")
+    how = question.unsure or (
+        question.served.who if question.served else "its options are not known here"
+    )
     yield Settled("release", RELEASE, state, how)
 
 
 def launch(question: Question) -> Iterator[Settled]:
     """Settle whether the launch was read whole; what the parser refuses is settled by that rule."""
-    refused = {ruled.finding.code for _, ruled in question.ruled if ruled.finding and ruled.moment == "parser"}
-    doubts = [one for one in question.launch.doubts if one.options or not refused or "depends on" in one.why]
+    refused = {
+        ruled.finding.code
+        for _, ruled in question.ruled
+        if ruled.finding and ruled.moment == "parser"
+    }
+    doubts = [
+        one
+        for one in question.launch.doubts
+        if one.options or not refused or "depends on" in one.why
+    ]
     if doubts:
         yield Settled("launch", LAUNCH, "open", "; ".join(map(str, doubts[:3])))
     else:
@@ -193,10 +228,8 @@ def loadings(question: Question) -> Iterator[Settled]:
         if loading.diff is None:
             yield Settled("loading", f"keys {_OF[loading.role]}", "open", loading.why)
             continue
-        for item in loading.diff.verdict.coverage.items:
-            if item.kind in ("argument", "release"):
-                continue
-            state: State = "open" if item.name in loading.absent.names else item.state
+        for item in loading.items:
+            state: State = item.state
             if question.served is not None and not question.served.certain and state != "open":
                 state = "open"
             yield Settled(item.kind, f"{item.name} {_OF[loading.role]}", state, item.how)

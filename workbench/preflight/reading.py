@@ -1,4 +1,4 @@
-"""From what `check` was given to the launch, the release and the models that it names; nothing is asked of the network."""
+"""The models that a launch names, as far as they are on this machine; the network is not asked."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def is_of_here(name: str) -> bool:
 def place_of(name: str, folder: Path | None) -> Path | None:
     """Return the folder or file of a model on this machine, None where there is none.
 
-    A relative name is looked for in the current folder, then in `folder` and those above it; an id of the Hub in
-    the local cache.
+    A relative name is looked for in the current folder, then in `folder` and those above it; an id of the
+    Hub in the local cache.
     """
     path = Path(name).expanduser()
     bases = [Path()] if not path.is_absolute() else []
@@ -109,7 +109,9 @@ def of_object(thing: Any, name: str, folder: Path | None) -> Opened:
         return Opened(Model(name or "the given config", Config(thing)))
     opened = open_model(os.fspath(thing), folder)
     # A model that was given takes the place of the name that the launch has for it.
-    return Opened(dataclasses.replace(opened.model, name=name or opened.model.name), opened.checkpoint)
+    return Opened(
+        dataclasses.replace(opened.model, name=name or opened.model.name), opened.checkpoint
+    )
 
 
 def folder_of(launch: Launch) -> Path | None:

@@ -57,6 +57,7 @@ class SavedLaunchCheck(Saved, frozen=True, kw_only=True):
     faults: tuple[Fault, ...]
     arguments: tuple[Setting, ...]
     corrected: str
+    left: tuple[str, ...]
     not_read: tuple[str, ...]
 
 
@@ -67,8 +68,8 @@ class LaunchCheck(Result):
     Attributes
     ----------
     verdict
-        ``ok``: True: it starts and serves as written, as far as a launch decides it. False: something fails for
-        certain. None: cannot tell.
+        ``ok``: True: it starts and serves as written, as far as a launch decides it. False: something
+        fails for certain. None: cannot tell.
     source, form
         The launch as it was handed over.
     engine, version, version_basis
@@ -80,7 +81,9 @@ class LaunchCheck(Result):
     arguments
         Every argument that was read, as it holds.
     corrected
-        The line with the faults corrected, "" where none is known.
+        The line with the faults corrected, "" where no correction is known.
+    left
+        What is still wrong with that line.
     not_read
         What of the launch was not understood.
     """
@@ -99,6 +102,7 @@ class LaunchCheck(Result):
     faults: tuple[Fault, ...] = ()
     arguments: tuple[Setting, ...] = ()
     corrected: str = ""
+    left: tuple[str, ...] = ()
     not_read: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
@@ -111,7 +115,9 @@ class LaunchCheck(Result):
     @property
     def engine_text(self) -> str:
         """The engine with its version."""
-        name = {"sglang": "SGLang", "vllm": "vLLM", "tensorrt-llm": "TensorRT-LLM"}.get(self.engine, self.engine)
+        name = {"sglang": "SGLang", "vllm": "vLLM", "tensorrt-llm": "TensorRT-LLM"}.get(
+            self.engine, self.engine
+        )
         return f"{name} {self.version}".strip() or "an engine that is not known"
 
     @property
@@ -132,9 +138,11 @@ class LaunchCheck(Result):
     def restored(cls, saved: SavedLaunchCheck, verdict: Verdict) -> Self:
         """Rebuild the check."""
         return cls(
-            verdict=verdict, findings=saved.findings, notes=saved.notes,
+            verdict=verdict,
+            findings=saved.findings,
+            notes=saved.notes,
             **{name: getattr(saved, name) for name in _PLAIN},
-        )  # fmt: skip
+        )
 
     def contradiction(self) -> str:
         """Return what contradicts an all-clear, or an accusation."""
@@ -150,6 +158,16 @@ class LaunchCheck(Result):
 
 
 _PLAIN = (
-    "source", "form", "engine", "version", "version_basis", "target", "draft", "faults", "arguments",
-    "corrected", "not_read",
-)  # fmt: skip
+    "source",
+    "form",
+    "engine",
+    "version",
+    "version_basis",
+    "target",
+    "draft",
+    "faults",
+    "arguments",
+    "corrected",
+    "left",
+    "not_read",
+)

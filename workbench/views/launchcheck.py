@@ -25,8 +25,23 @@ from workbench.views.parts import document as lay_out
 
 SHOWN = 24
 # Kinds of which every item has a line of its own; keys and parameters of a model are counted together.
-_SINGLE = ("release", "launch", "parser", "combination", "sum", "model", "loading", "weight", "machine")
-_GROUPED = {"key": "keys", "parameter": "parameters", "contract": "contracts", "argument": "arguments"}
+_SINGLE = (
+    "release",
+    "launch",
+    "parser",
+    "combination",
+    "sum",
+    "model",
+    "loading",
+    "weight",
+    "machine",
+)
+_GROUPED = {
+    "key": "keys",
+    "parameter": "parameters",
+    "contract": "contracts",
+    "argument": "arguments",
+}
 _STATE = {"ok": "ok", "wrong": "wrong", "open": "unsure"}
 
 
@@ -42,9 +57,15 @@ def document(check: LaunchCheck) -> Document:
 
 
 def _facts(check: LaunchCheck) -> Iterator[tuple[str, str]]:
-    yield "Launch", f"{check.form}, {check.source}" if check.source != "a command line" else check.form
+    yield (
+        "Launch",
+        f"{check.form}, {check.source}" if check.source != "a command line" else check.form,
+    )
     how = f" ({check.version_basis})" if check.version_basis else ""
-    yield "Engine", f"{check.engine_text}{how}" if check.version else f"{check.engine_text}, release not known"
+    yield (
+        "Engine",
+        f"{check.engine_text}{how}" if check.version else f"{check.engine_text}, release not known",
+    )
     yield "Target", check.target or "not named"
     yield "Draft", check.draft or "none"
 
@@ -54,11 +75,30 @@ def _next(check: LaunchCheck) -> str:
     if check.ok is True:
         return ""
     if check.first is None:
-        if not check.version and check.engine == "sglang":
-            return "Give the release: `workbench check LAUNCH --engine sglang==VERSION`."
-        return ""
+        return _missing(check)
     found = next((f for f in check.findings if f.code == check.first.code), None)
     return found.next_step if found is not None else ""
+
+
+def _missing(check: LaunchCheck) -> str:
+    """Return how to give what is missing first."""
+    if not check.engine:
+        return "Give the command line that starts the server."
+    if check.engine != "sglang":
+        return f"Compare the draft's keys: `workbench diff DRAFT {check.engine}==VERSION`."
+    if not check.version:
+        return "Give the release: `--engine sglang==VERSION`."
+    depends = next((text for text in check.not_read if "depends on" in text), "")
+    if depends:
+        return "Give the command with the values that the shell puts in."
+    unread = {
+        item.name
+        for item in check.verdict.coverage.items
+        if item.state == "open" and item.essential
+    }
+    if "the models are there" in unread:
+        return "Give the models: `--target PATH`, `--draft PATH`."
+    return "Settle what is not checked: the first of it is the most important."
 
 
 def _faults(check: LaunchCheck) -> Iterator[Part]:
@@ -66,7 +106,9 @@ def _faults(check: LaunchCheck) -> Iterator[Part]:
         return
     yield Heading("What fails, and when")
     rows = (
-        Group("wrong" if one.certain else "unsure", one.text, (one.moment,), (("", WHEN[one.moment]),))
+        Group(
+            "wrong" if one.certain else "unsure", one.text, (one.moment,), (("", WHEN[one.moment]),)
+        )
         for one in check.faults
     )
     yield Groups(tuple(rows), noun="fault")
@@ -76,9 +118,8 @@ def _corrected(check: LaunchCheck) -> Iterator[Part]:
     if check.corrected:
         yield Heading("The line, corrected")
         yield Code(check.corrected)
-        certain = [one for one in check.faults if one.certain]
-        if len(certain) > 1:
-            yield Prose("Faults that have no correction on the command line are not corrected here.")
+        for text in check.left:
+            yield Prose(text, "still wrong: ")
 
 
 def _checked(check: LaunchCheck) -> Iterator[Part]:
@@ -105,7 +146,7 @@ def _counted(name: str, items: list[Item]) -> Group:
     count = sum(item.count for item in items)
     bad = [item for item in items if item.state != "ok"]
     lines = tuple(("", f"{item.name}: {item.how}") for item in bad[:6])
-    more = ((("", f"… and {len(bad) - 6} more"),) if len(bad) > 6 else ())
+    more = (("", f"… and {len(bad) - 6} more"),) if len(bad) > 6 else ()
     return Group(_STATE[worst], f"{count:,} {name}", (), lines + more)
 
 

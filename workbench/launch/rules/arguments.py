@@ -35,13 +35,20 @@ _INSTEAD = {
 }
 # Options of other servers, and SGLang's for the same.
 _FOREIGN = {
-    "max-model-len": "context-length", "max-seq-len": "context-length",
-    "gpu-memory-utilization": "mem-fraction-static", "max-num-seqs": "max-running-requests",
-    "max-num-batched-tokens": "chunked-prefill-size", "enforce-eager": "disable-cuda-graph",
-    "tensor-parallelism": "tp-size", "num-gpus": "tp-size", "tool-parser": "tool-call-parser",
-    "enable-auto-tool-choice": "tool-call-parser", "speculative-model": "speculative-draft-model-path",
-    "num-speculative-tokens": "speculative-num-draft-tokens", "kv-cache-type": "kv-cache-dtype",
-}  # fmt: skip
+    "max-model-len": "context-length",
+    "max-seq-len": "context-length",
+    "gpu-memory-utilization": "mem-fraction-static",
+    "max-num-seqs": "max-running-requests",
+    "max-num-batched-tokens": "chunked-prefill-size",
+    "enforce-eager": "disable-cuda-graph",
+    "tensor-parallelism": "tp-size",
+    "num-gpus": "tp-size",
+    "tool-parser": "tool-call-parser",
+    "enable-auto-tool-choice": "tool-call-parser",
+    "speculative-model": "speculative-draft-model-path",
+    "num-speculative-tokens": "speculative-num-draft-tokens",
+    "kv-cache-type": "kv-cache-dtype",
+}
 
 
 def parser(s: Served) -> Iterator[Ruled]:
@@ -55,7 +62,9 @@ def parser(s: Served) -> Iterator[Ruled]:
     found = refusals(s.launch.options, s.release, s.launch.program)
     routed = s.launch.program.startswith("sglang_router")
     for one in found:
-        if routed and one.sort == "unknown":
+        if one.sort == "required" and s.fragment:
+            yield unclear(NAME, "the text is arguments alone, and names no model")
+        elif routed and one.sort == "unknown":
             yield unclear(NAME, f"{one.option} may be an option of the router")
         else:
             yield _refused(s, one)
@@ -66,9 +75,16 @@ def parser(s: Served) -> Iterator[Ruled]:
 def _refused(s: Served, one: Refusal) -> Ruled:
     title, detail, step, edits = _SORTS[one.sort](s, one)
     return fault(
-        NAME, f"argument_{one.sort}", title, "parser", detail=detail, next_step=step, edits=edits,
-        evidence=(f"{s.who} says: {shorten(one.says)}",), place=f"{_PLACE} ({s.release})",
-    )  # fmt: skip
+        NAME,
+        f"argument_{one.sort}",
+        title,
+        "parser",
+        detail=detail,
+        next_step=step,
+        edits=edits,
+        evidence=(f"{s.who} says: {shorten(one.says)}",),
+        place=f"{_PLACE} ({s.release})",
+    )
 
 
 _Said = tuple[str, str, str, tuple[Edit, ...]]
@@ -84,7 +100,7 @@ def _unknown(s: Served, one: Refusal) -> _Said:
         near = f"--{name}" if known is not None else ""
         detail = "SGLang's options begin with two dashes." if near else ""
     elif near == one.option or not near:
-        near = flags.spelling(_INSTEAD.get(name, ()), s.release) or ""
+        near = next((one for one in _INSTEAD.get(name, ()) if flags.takes(one, s.release)), "")
         first, last = other_releases(one.option)
         detail = _elsewhere(s, first, last)
         newer = flags.canonical(name)
@@ -93,7 +109,10 @@ def _unknown(s: Served, one: Refusal) -> _Said:
     else:
         detail = "It looks misspelt."
     if not near and foreign and flags.takes(foreign, s.release):
-        near, detail = f"--{foreign}", f"That is an option of another server; here it is --{foreign}."
+        near, detail = (
+            f"--{foreign}",
+            f"That is an option of another server; here it is --{foreign}.",
+        )
         return title, detail, f"Use {near}, whose values may mean something else.", ()
     if not near or near.endswith("=N"):
         step = f"Use {near}." if near else f"Remove {one.option}, or use a release that has it."
@@ -111,9 +130,7 @@ def _elsewhere(s: Served, first: str, last: str) -> str:
 
 
 def _ambiguous(s: Served, one: Refusal) -> _Said:
-    names = [
-        flag for flag in flags.flags_of(s.release) if flag.startswith(one.option.lstrip("-"))
-    ]
+    names = [flag for flag in flags.flags_of(s.release) if flag.startswith(one.option.lstrip("-"))]
     title = f"{one.option} may be {len(names)} options of {s.who}"
     detail = f"It is the beginning of {in_words(('--' + name for name in sorted(names)), 5)}."
     likely = {
@@ -135,7 +152,12 @@ def _value(s: Served, one: Refusal) -> _Said:
             flag.type if flag else "", "another form"
         )
         if "retired" in one.says:
-            return f"{one.option} was retired: it stops the launch", "", "Remove it.", (Edit(one.option),)
+            return (
+                f"{one.option} was retired: it stops the launch",
+                "",
+                "Remove it.",
+                (Edit(one.option),),
+            )
         return title, f"It takes {sort}.", f"Give {one.option} {sort}.", ()
     lowered = one.value.lower().replace("-", "_")
     alike = [c for c in one.choices if c.lower().replace("-", "_") == lowered] or _near(one)
@@ -164,7 +186,12 @@ def _switch(s: Served, one: Refusal) -> _Said:
 
 def _stray(s: Served, one: Refusal) -> _Said:
     title = f"{shorten(one.value, 60)} belongs to no option"
-    return title, "", "Remove it, or put the option that it belongs to before it.", (Edit(one.value),)
+    return (
+        title,
+        "",
+        "Remove it, or put the option that it belongs to before it.",
+        (Edit(one.value),),
+    )
 
 
 def _required(s: Served, one: Refusal) -> _Said:
@@ -172,6 +199,11 @@ def _required(s: Served, one: Refusal) -> _Said:
 
 
 _SORTS = {
-    "unknown": _unknown, "ambiguous": _ambiguous, "value": _value, "missing": _missing,
-    "switch": _switch, "stray": _stray, "required": _required,
-}  # fmt: skip
+    "unknown": _unknown,
+    "ambiguous": _ambiguous,
+    "value": _value,
+    "missing": _missing,
+    "switch": _switch,
+    "stray": _stray,
+    "required": _required,
+}

@@ -100,6 +100,21 @@ def _out_of(key: str, low: float, high: float) -> Callable[[Settings], bool]:
     return broken
 
 
+def _offload(s: Settings) -> bool:
+    on = s.on("disaggregation-decode-enable-offload-kvcache")
+    return on and s.text("disaggregation-mode") != "decode"
+
+
+def _rejection(s: Settings) -> bool:
+    on = s.on("speculative-use-rejection-sampling")
+    return on and s.number("speculative-eagle-topk") not in (None, 1)
+
+
+def _window(s: Settings) -> bool:
+    key = "speculative-draft-window-size"
+    return s.given(key) and (s.number(key) or 0) <= 0
+
+
 def _both(first: str, second: str) -> Callable[[Settings], bool]:
     return lambda s: s.on(first) and s.on(second)
 
@@ -164,7 +179,7 @@ ROWS = (
     Row("two_roles", "0.5.7", "", _both("encoder-only", "language-only"),
         "--encoder-only and --language-only exclude each other", "Remove one of them.", "--encoder-only"),
     Row("offload", "0.5.3", "",
-        lambda s: s.on("disaggregation-decode-enable-offload-kvcache") and s.text("disaggregation-mode") != "decode",
+        _offload,
         "--disaggregation-decode-enable-offload-kvcache is for --disaggregation-mode decode only",
         "Remove it, or add --disaggregation-mode decode.", "--disaggregation-decode-enable-offload-kvcache"),
     Row("gpu_step", "", "", _out_of("gpu-id-step", 1, float("inf")), "--gpu-id-step is below 1",
@@ -172,11 +187,11 @@ ROWS = (
     Row("base_gpu", "", "", _out_of("base-gpu-id", 0, float("inf")), "--base-gpu-id is below 0",
         "Give 0 or more.", "--base-gpu-id"),
     Row("rejection_topk", "0.5.14", "",
-        lambda s: s.on("speculative-use-rejection-sampling") and s.number("speculative-eagle-topk") not in (None, 1),
+        _rejection,
         "--speculative-use-rejection-sampling needs topk 1", "Write --speculative-eagle-topk 1.",
         "--speculative-use-rejection-sampling"),
     Row("draft_window", "0.5.12", "",
-        lambda s: s.given("speculative-draft-window-size") and (s.number("speculative-draft-window-size") or 0) <= 0,
+        _window,
         "--speculative-draft-window-size must be above 0", "Give a whole number above 0.",
         "--speculative-draft-window-size"),
     Row("mixed_pipeline", "0.4.6.post2", "0.5.10.post1",

@@ -53,7 +53,9 @@ def _replaced(words: Sequence[str], edit: Edit) -> list[str]:
         if edit.rename == edit.option and edit.value is None:  # a switch loses its value
             return [edit.option]
         _, equals, value = words[0].partition("=")
-        rest = edit.value.split() if edit.value is not None else [value] if equals else list(words[1:])
+        rest = (
+            edit.value.split() if edit.value is not None else [value] if equals else list(words[1:])
+        )
         return [edit.rename, *rest]
     return [] if edit.value is None else [edit.option, *edit.value.split()]
 

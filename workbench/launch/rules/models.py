@@ -1,4 +1,4 @@
-"""What a launch asks of its models: class and hooks of the release, context, quantisation, dtype, backends."""
+"""What a launch asks of its models: class and hooks of the release, context, quantisation, backends."""
 
 from __future__ import annotations
 
@@ -47,12 +47,14 @@ def there(s: Served) -> Iterator[Ruled]:
         if model.absent:
             yield fault(
                 THERE, "model_absent", f"the {role} {model.name} is not there", "checks",
-                detail="It is a path, and nothing is at it here; SGLang asks the Hub for it and gets no answer.",
+                detail="It is a path with nothing at it here. SGLang then asks the Hub, in vain.",
                 evidence=(f"{s.settings.raw(option)} {model.name}",),
                 next_step=f"Give the path of the {role}, or check it on the machine that serves.",
             )  # fmt: skip
         elif not model.readable:
-            yield unclear(THERE, f"the {role} cannot be read here: {model.problem or 'it has no config.json'}")
+            yield unclear(
+                THERE, f"the {role} cannot be read here: {model.problem or 'it has no config.json'}"
+            )
     if not found:
         yield unclear(THERE, "the launch names no model that is known")
     else:
@@ -69,10 +71,13 @@ def model_class(s: Served) -> Iterator[Ruled]:
     draft = next((name for name in named if _is_draft(name)), "")
     if draft:
         yield fault(
-            CLASS, "draft_as_target", f"--model-path names a draft ({draft}), which cannot be served as the target",
-            "load", evidence=(f"architectures {list(named)}",),
+            CLASS,
+            "draft_as_target",
+            f"--model-path names a draft ({draft}), which cannot be served as the target",
+            "load",
+            evidence=(f"architectures {list(named)}",),
             next_step="Give the target's checkpoint as --model-path.",
-        )  # fmt: skip
+        )
         return
     old = _too_old(s, target)
     if old is not None:
@@ -87,9 +92,10 @@ def model_class(s: Served) -> Iterator[Ruled]:
     found = rows.rows("sglang", "class", named[0])
     since = f"; SGLang {found[0].first_with} has it" if found else ""
     yield unclear(
-        CLASS, f"{s.who} has no class {named[0]}{since}. It tries the implementation of transformers, "
+        CLASS,
+        f"{s.who} has no class {named[0]}{since}. It tries the implementation of transformers, "
         "and whether that serves is not known",
-    )  # fmt: skip
+    )
 
 
 def _is_draft(name: str) -> bool:
@@ -112,11 +118,15 @@ def _too_old(s: Served, target: Model) -> Ruled | None:
     if Version(str(pin.value)) > without:
         return None
     return fault(
-        CLASS, "model_type_too_new", f"{s.who} does not know the model type {kind}", "checks",
-        detail=f"It pins transformers {pin.value}; the type comes with transformers {first}, or a little before.",
+        CLASS,
+        "model_type_too_new",
+        f"{s.who} does not know the model type {kind}",
+        "checks",
+        detail=f"It pins transformers {pin.value}. The type comes with transformers {first}, "
+        "or shortly before.",
         evidence=(f"model_type {kind} in the target's config",),
         next_step="Use a later release of SGLang.",
-    )  # fmt: skip
+    )
 
 
 def hooks(s: Served) -> Iterator[Ruled]:
@@ -141,15 +151,22 @@ def hooks(s: Served) -> Iterator[Ruled]:
         yield unclear(HOOKS, f"the class {name or 'of the target'} is not known in {s.release}")
         return
     later = rows.rows("sglang", "captures", name)
-    since = next((row.first_with for row in later if Version(row.first_with) > Version(s.release)), "")
+    since = next(
+        (row.first_with for row in later if Version(row.first_with) > Version(s.release)), ""
+    )
     yield fault(
-        HOOKS, "no_capture_hooks", f"{name} has no set_eagle3_layers_to_capture in {s.who}", "load",
+        HOOKS,
+        "no_capture_hooks",
+        f"{name} has no set_eagle3_layers_to_capture in {s.who}",
+        "load",
         detail="SGLang calls it to capture the auxiliary layers, and stops with an AttributeError."
         + (f" SGLang {since} has it." if since else " No release that is known has it."),
         evidence=(f"the target's class is {name}", "--speculative-algorithm EAGLE3"),
-        next_step=f"Serve with SGLang {since} or later." if since else "This target cannot be served with EAGLE3.",
+        next_step=f"Serve with SGLang {since} or later."
+        if since
+        else "This target cannot be served with EAGLE3.",
         place=f"sglang/srt/models ({s.release})",
-    )  # fmt: skip
+    )
 
 
 def context_of(model: Model) -> int | None:
@@ -157,10 +174,16 @@ def context_of(model: Model) -> int | None:
     factor: Any = 1
     rope = model.config.get("rope_scaling") or model.config.get("rope_parameters")
     if isinstance(rope, dict) and "original_max_position_embeddings" not in rope:
-        factor = 1 if (rope.get("rope_type") or rope.get("type")) == "llama3" else rope.get("factor", 1)
+        factor = (
+            1 if (rope.get("rope_type") or rope.get("type")) == "llama3" else rope.get("factor", 1)
+        )
     for key in _CONTEXT_KEYS:
         value = model.config.get(key)
-        if isinstance(value, int) and not isinstance(value, bool) and isinstance(factor, int | float):
+        if (
+            isinstance(value, int)
+            and not isinstance(value, bool)
+            and isinstance(factor, int | float)
+        ):
             return int(factor * value)
     return None
 
@@ -177,25 +200,40 @@ def context(s: Served) -> Iterator[Ruled]:
     if asked is not None and derived is not None and asked > derived:
         if not allowed:
             yield fault(
-                CONTEXT, "context_too_long", f"{raw} {asked:,} is longer than the {derived:,} of the config", "checks",
-                detail=f"SGLang stops, unless {_LONGER}=1 is set.", evidence=(f"the config allows {derived:,}",),
-                next_step=f"Write {raw} {derived}, or set {_LONGER}=1.", edits=(Edit(raw, str(derived)),),
-            )  # fmt: skip
+                CONTEXT,
+                "context_too_long",
+                f"{raw} {asked:,} is longer than the {derived:,} of the config",
+                "checks",
+                detail=f"SGLang stops, unless {_LONGER}=1 is set.",
+                evidence=(f"the config allows {derived:,}",),
+                next_step=f"Write {raw} {derived}, or set {_LONGER}=1.",
+                edits=(Edit(raw, str(derived)),),
+            )
             return
-        yield note(CONTEXT, "context_overridden", f"{raw} {asked:,} overrides the {derived:,} of the config")
+        yield note(
+            CONTEXT,
+            "context_overridden",
+            f"{raw} {asked:,} overrides the {derived:,} of the config",
+        )
     if asked is not None and asked < 1:
         yield fault(CONTEXT, "context_below_one", f"{raw} {asked} is below 1", "load", edits=(Edit(raw),),
                     next_step="Give the number of positions.")  # fmt: skip
         return
     served = asked or derived
-    draft = context_of(s.draft) if s.speculates and s.draft is not None and s.draft.readable else None
+    draft = (
+        context_of(s.draft) if s.speculates and s.draft is not None and s.draft.readable else None
+    )
     if draft and served and draft < served and not allowed:
         yield unclear(
-            CONTEXT, f"the draft's config has {draft:,} positions, the target is served with {served:,}: SGLang "
+            CONTEXT,
+            f"the draft's config has {draft:,} positions, the target is served with {served:,}: SGLang "
             f"may ask for {_LONGER}=1, and acceptance may fall past position {draft:,}",
-        )  # fmt: skip
+        )
         return
-    yield fine(CONTEXT, f"{served:,} positions" if served else "the config gives none: the engine's default")
+    yield fine(
+        CONTEXT,
+        f"{served:,} positions" if served else "the config gives none: the engine's default",
+    )
 
 
 def quantisation(s: Served) -> Iterator[Ruled]:
@@ -213,20 +251,32 @@ def quantisation(s: Served) -> Iterator[Ruled]:
         yield from _not_quantised(s, target, asked)
     elif has in _COMPATIBLE.get(asked, ()):
         yield fine(QUANTISATION, f"{asked} reads a checkpoint of {has}")
-    elif asked in _OVERRIDING and has in ("gptq", "awq", "auto-round", "quark", "modelopt", "fp8", "mxfp4") and asked != "fp8":
-        yield unclear(QUANTISATION, f"the checkpoint is {has}, and whether {asked} takes it depends on its scheme")
+    elif (
+        asked in _OVERRIDING
+        and has in ("gptq", "awq", "auto-round", "quark", "modelopt", "fp8", "mxfp4")
+        and asked != "fp8"
+    ):
+        yield unclear(
+            QUANTISATION,
+            f"the checkpoint is {has}, and whether {asked} takes it depends on its scheme",
+        )
     else:
         yield fault(
-            QUANTISATION, "quantisation_differs", f"{raw} {asked}, and the checkpoint is quantised with {has}", "checks",
-            detail="SGLang compares the two, and stops.", evidence=(f"quant_method {has} in the target's config",),
-            next_step=f"Remove {raw}: SGLang reads the method from the config.", edits=(Edit(raw),),
-        )  # fmt: skip
+            QUANTISATION,
+            "quantisation_differs",
+            f"{raw} {asked}, and the checkpoint is quantised with {has}",
+            "checks",
+            detail="SGLang compares the two, and stops.",
+            evidence=(f"quant_method {has} in the target's config",),
+            next_step=f"Remove {raw}: SGLang reads the method from the config.",
+            edits=(Edit(raw),),
+        )
 
 
 # What quantises a plain checkpoint while it is loaded; the others read files that are quantised already.
 _ONLINE = frozenset({
     "fp8", "w8a8_fp8", "w8a8_int8", "bitsandbytes", "mxfp8", "mxfp4", "nvfp4_online", "unquant", "qoq",
-    "quark_mxfp4", "quark_int4fp8_moe", "modelopt", "modelopt_fp8", "modelopt_fp4", "mlx_q4", "mlx_q8", "int4fp8_moe",
+    "quark_mxfp4", "quark_int4fp8_moe", "modelopt", "modelopt_fp8", "modelopt_fp4", "mlx_q4", "mlx_q8",
     "petit_nvfp4", "blockwise_int8", "w4afp8",
 })  # fmt: skip
 
@@ -237,13 +287,19 @@ def _not_quantised(s: Served, target: Model, asked: str) -> Iterator[Ruled]:
         yield fine(QUANTISATION, f"{asked} while it is loaded")
     elif asked in ("awq", "gptq", "gptq_marlin", "awq_marlin", "marlin", "compressed-tensors"):
         yield fault(
-            QUANTISATION, "not_quantised", f"{raw} {asked}, and the checkpoint is not quantised", "load",
+            QUANTISATION,
+            "not_quantised",
+            f"{raw} {asked}, and the checkpoint is not quantised",
+            "load",
             detail=f"{asked} reads weights that are quantised already, and their settings from the config.",
             evidence=("the target's config has no quantization_config",),
-            next_step=f"Remove {raw}, or give a checkpoint of {asked}.", edits=(Edit(raw),),
-        )  # fmt: skip
+            next_step=f"Remove {raw}, or give a checkpoint of {asked}.",
+            edits=(Edit(raw),),
+        )
     else:
-        yield unclear(QUANTISATION, f"{asked} of a checkpoint that is not quantised depends on the GPU")
+        yield unclear(
+            QUANTISATION, f"{asked} of a checkpoint that is not quantised depends on the GPU"
+        )
 
 
 def backends(s: Served) -> Iterator[Ruled]:
@@ -265,14 +321,21 @@ def backends(s: Served) -> Iterator[Ruled]:
     for key, value in given.items():
         if value in only_latent and not latent:
             yield fault(
-                BACKENDS, "backend_for_mla", f"{s.settings.raw(key)} {value} is for targets with latent attention", "load",
-                detail="The target has no kv_lora_rank: its cache has another form.", evidence=(f"class {target.model_class}",),
-                next_step=f"Remove {s.settings.raw(key)}: SGLang chooses one.", edits=(Edit(s.settings.raw(key)),),
+                BACKENDS,
+                "backend_for_mla",
+                f"{s.settings.raw(key)} {value} is for targets with latent attention",
+                "load",
+                detail="The target has no kv_lora_rank: its cache has another form.",
+                evidence=(f"class {target.model_class}",),
+                next_step=f"Remove {s.settings.raw(key)}: SGLang chooses one.",
+                edits=(Edit(s.settings.raw(key)),),
                 state="open" if s.within("", "0.5.0") else "wrong",
-            )  # fmt: skip
+            )
             return
     listed = ", ".join(f"{key} {value}" for key, value in given.items())
-    special = [value for value in given.values() if value in only_latent or value in ("trtllm_mha", "fa4")]
+    special = [
+        value for value in given.values() if value in only_latent or value in ("trtllm_mha", "fa4")
+    ]
     if special:
         yield unclear(BACKENDS, f"{special[0]} needs certain GPUs, which are not known")
     else:

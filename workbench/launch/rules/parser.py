@@ -25,6 +25,7 @@ from workbench.launch import holes
 PROGRAMS = frozenset({"sglang.launch_server", "sglang serve", "launch_server.py", "sglang", ""})
 """The programs of which these are all options."""
 _MOST = 20
+_OPPOSITE = frozenset({"enable", "disable", "no"})
 _READABLE = re.compile(r"\d+(?:\.\d+)?(?:[kKmMgGtT]i?)?")
 # The options that `sglang serve` takes away before the parser sees the rest.
 _SERVE = ("--model-type",)
@@ -162,10 +163,11 @@ def _algorithm(release: str) -> Callable[[str], str]:
 
 def _type(name: str) -> Callable[[str], Any]:
     """Return what makes a value of a text, as the engine does; what is not known is let through."""
-    convert: Callable[[str], Any] = {
+    own: dict[str, Callable[[str], Any]] = {
         "int": int, "float": float, "json.loads": json.loads, "human_readable_int": _readable,
         "json_list_type": json.loads,
-    }.get(name, str)  # fmt: skip
+    }  # fmt: skip
+    convert = own.get(name, str)
 
     def value(text: str) -> Any:
         return _Hole(text) if holes.has_hole(text) else convert(text)
@@ -230,7 +232,9 @@ def _first(words: Sequence[str], release: str) -> Refusal | None:
         return None
     word = extra[0]
     if word.startswith("-") and not re.fullmatch(r"-\d.*", word):
-        return Refusal(word.partition("=")[0], "unknown", f"unrecognized arguments: {shorten(word)}")
+        return Refusal(
+            word.partition("=")[0], "unknown", f"unrecognized arguments: {shorten(word)}"
+        )
     return Refusal("", "stray", f"unrecognized arguments: {shorten(word)}", word)
 
 
@@ -245,7 +249,9 @@ def _is_one_of(word: str, names: Sequence[str], release: str) -> bool:
 
 def _of_error(error: _RefusedError, words: Sequence[str], release: str) -> Refusal:
     if error.says.startswith("ambiguous option"):
-        typed = next((w for w in words if w.partition("=")[0] == error.option.partition("=")[0]), "")
+        typed = next(
+            (w for w in words if w.partition("=")[0] == error.option.partition("=")[0]), ""
+        )
         return Refusal(typed.partition("=")[0] or error.option, "ambiguous", error.says)
     if "required" in error.says:
         return Refusal("", "required", error.says)
@@ -300,6 +306,11 @@ def meant(option: str, release: str) -> str:
     """Return the option of a release that a misspelt one most likely means, "" where none is near."""
     name = option.lstrip("-").replace("_", "-")
     known = [flag.name for flag in flags.flags_of(release).values() if flag.sort != "void"]
+    if other_releases(name)[0] and name not in known:
+        return ""  # an option of another release is not misspelt
+    start = name.partition("-")[0]
+    if start in _OPPOSITE:
+        known = [one for one in known if one.partition("-")[0] not in _OPPOSITE - {start}]
     if name in known:
         return f"--{name}"
     near = difflib.get_close_matches(name, known, 2, 0.86)

@@ -163,6 +163,11 @@ class Served:
         """Whether the launch was read from what a running server prints: its parser has accepted it."""
         return self.launch.form == "log" or not self.launch.options
 
+    @property
+    def fragment(self) -> bool:
+        """Whether the text is arguments alone, which may not be all: it names no program."""
+        return bool(self.launch.options) and not self.launch.program
+
     @cached_property
     def algorithm(self) -> str:
         """The algorithm as the release takes it: "" without one."""

@@ -19,7 +19,7 @@ WEIGHTS = "memory of the GPUs"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sizes:
-    """The parallel sizes that hold: `attention` is what the heads are divided by, `experts_by` the experts' width."""
+    """The parallel sizes that hold; `attention` is what the heads are divided by."""
 
     tp: int
     pp: int
@@ -54,35 +54,55 @@ def groups(s: Served) -> Iterator[Ruled]:
     size, get = sizes_of(s), s.settings
     raw = get.raw
     broken = False
-    for key, value in (("tp-size", size.tp), ("pp-size", size.pp), ("dp-size", size.dp), ("ep-size", size.ep)):
+    for key, value in (
+        ("tp-size", size.tp),
+        ("pp-size", size.pp),
+        ("dp-size", size.dp),
+        ("ep-size", size.ep),
+    ):
         if value < 1:
             broken = True
-            yield fault(GROUPS, "size_below_one", f"{raw(key)} {value} is below 1", "checks",
-                        next_step=f"Write {raw(key)} 1 or more.", edits=(Edit(raw(key)),))  # fmt: skip
+            yield fault(
+                GROUPS,
+                "size_below_one",
+                f"{raw(key)} {value} is below 1",
+                "checks",
+                next_step=f"Write {raw(key)} 1 or more.",
+                edits=(Edit(raw(key)),),
+            )
     if broken:
         return
     if size.nodes > 1 and size.tp * size.pp % size.nodes:
         yield fault(
-            GROUPS, "nodes_and_ranks", f"{size.tp * size.pp} ranks cannot be spread over {size.nodes} nodes", "checks",
+            GROUPS,
+            "nodes_and_ranks",
+            f"{size.tp * size.pp} ranks cannot be spread over {size.nodes} nodes",
+            "checks",
             evidence=(f"{raw('tp-size')} {size.tp}, {raw('nnodes')} {size.nodes}",),
             next_step=f"Give a {raw('tp-size')} that is a multiple of {size.nodes}.",
-        )  # fmt: skip
+        )
         broken = True
     parallel = get.on("enable-dp-attention") and size.dp > 1
     if parallel and size.tp % size.dp and s.within("", "0.5.21"):
         yield fault(
-            GROUPS, "dp_and_tp", f"{raw('tp-size')} {size.tp} is not a multiple of {raw('dp-size')} {size.dp}", "checks",
+            GROUPS,
+            "dp_and_tp",
+            f"{raw('tp-size')} {size.tp} is not a multiple of {raw('dp-size')} {size.dp}",
+            "checks",
             detail="With --enable-dp-attention the tensor parallel ranks are split into groups of that many.",
             next_step=f"Give a {raw('dp-size')} that divides {size.tp}.",
             edits=(Edit(raw("dp-size"), str(math.gcd(size.tp, size.dp))),),
-        )  # fmt: skip
+        )
         broken = True
     if size.tp % size.ep:
         yield fault(
-            GROUPS, "ep_and_tp", f"{raw('ep-size')} {size.ep} does not divide {raw('tp-size')} {size.tp}", "load",
+            GROUPS,
+            "ep_and_tp",
+            f"{raw('ep-size')} {size.ep} does not divide {raw('tp-size')} {size.tp}",
+            "load",
             next_step=f"Give a {raw('ep-size')} that divides {size.tp}.",
             edits=(Edit(raw("ep-size"), str(math.gcd(size.tp, size.ep))),),
-        )  # fmt: skip
+        )
         broken = True
     few = _too_few(s, size)
     if few is not None:
@@ -105,11 +125,14 @@ def _too_few(s: Served, size: Sizes) -> Ruled | None:
     if last <= have:
         return None
     return fault(
-        GROUPS, "too_few_gpus", f"the launch needs {last} GPUs, and CUDA_VISIBLE_DEVICES shows {have}", "load",
+        GROUPS,
+        "too_few_gpus",
+        f"the launch needs {last} GPUs, and CUDA_VISIBLE_DEVICES shows {have}",
+        "load",
         evidence=(f"CUDA_VISIBLE_DEVICES={visible}", f"{need} ranks on this node"),
         next_step=f"Make {last} GPUs visible, or give a smaller {s.settings.raw('tp-size')}.",
         detail="The ranks past the last GPU stop with `invalid device ordinal`.",
-    )  # fmt: skip
+    )
 
 
 def heads(s: Served) -> Iterator[Ruled]:
@@ -127,7 +150,10 @@ def heads(s: Served) -> Iterator[Ruled]:
         if model is None:
             continue
         if not model.readable:
-            yield unclear(HEADS, f"the config of the {role} cannot be read: {model.problem or 'there is none'}")
+            yield unclear(
+                HEADS,
+                f"the config of the {role} cannot be read: {model.problem or 'there is none'}",
+            )
             continue
         one = _heads(s, role, model, size)
         if one.state != "ok":
@@ -136,7 +162,7 @@ def heads(s: Served) -> Iterator[Ruled]:
     if seen:
         yield fine(HEADS, "; ".join(seen))
     else:
-        yield unclear(HEADS, "no config was read")
+        yield unclear(HEADS, "configs were not read")
 
 
 def _heads(s: Served, role: str, model: Model, size: Sizes) -> Ruled:
@@ -149,27 +175,41 @@ def _heads(s: Served, role: str, model: Model, size: Sizes) -> Ruled:
         fits = max(n for n in range(1, size.tp + 1) if count % n == 0)
         edits = (Edit(raw, str(fits)),) if by == size.tp else ()
         return fault(
-            HEADS, "heads_not_divided", f"{count} attention heads of the {role} are not divided by {by}", "load",
-            evidence=(f"num_attention_heads {count}, {groups_of}",), edits=edits,
+            HEADS,
+            "heads_not_divided",
+            f"{count} attention heads of the {role} are not divided by {by}",
+            "load",
+            evidence=(f"num_attention_heads {count}, {groups_of}",),
+            edits=edits,
             next_step=f"Write {raw} {fits}." if edits else f"Choose sizes that divide {count}.",
-        )  # fmt: skip
+        )
     latent = model.config.get("kv_lora_rank")
     if kv and not latent and kv % by and by % kv:
-        fits = max(n for n in range(1, size.tp + 1) if count % n == 0 and (kv % n == 0 or n % kv == 0))
+        fits = max(
+            n for n in range(1, size.tp + 1) if count % n == 0 and (kv % n == 0 or n % kv == 0)
+        )
         edits = (Edit(raw, str(fits)),) if by == size.tp else ()
         return fault(
-            HEADS, "kv_heads_not_divided", f"{kv} key-value heads of the {role} and {by} ranks do not divide each other",
-            "load", evidence=(f"num_key_value_heads {kv}, {groups_of}",), edits=edits,
+            HEADS,
+            "kv_heads_not_divided",
+            f"{kv} key-value heads of the {role} and {by} ranks do not divide each other",
+            "load",
+            evidence=(f"num_key_value_heads {kv}, {groups_of}",),
+            edits=edits,
             next_step=f"Write {raw} {fits}." if edits else f"Choose sizes that divide {kv}.",
-        )  # fmt: skip
+        )
     inner = model.number("intermediate_size")
     dense = not _experts(model) or (model.number("first_k_dense_replace") or 0) > 0
     width = size.tp if role == "draft" or not s.settings.on("enable-dp-attention") else 1
     if dense and inner and inner % width:
         return fault(
-            HEADS, "width_not_divided", f"the {role}'s width of {inner} is not divided by {raw} {size.tp}", "load",
-            evidence=(f"intermediate_size {inner}",), next_step=f"Choose a {raw} that divides {inner}.",
-        )  # fmt: skip
+            HEADS,
+            "width_not_divided",
+            f"the {role}'s width of {inner} is not divided by {raw} {size.tp}",
+            "load",
+            evidence=(f"intermediate_size {inner}",),
+            next_step=f"Choose a {raw} that divides {inner}.",
+        )
     return fine(HEADS, f"{count} heads of the {role} by {by}")
 
 
@@ -195,19 +235,27 @@ def experts(s: Served) -> Iterator[Ruled]:
     width = model.number("moe_intermediate_size") or 0
     if (count + spare) % size.ep:
         yield fault(
-            EXPERTS, "experts_not_divided", f"{count + spare} experts are not divided by {raw} {size.ep}", "load",
+            EXPERTS,
+            "experts_not_divided",
+            f"{count + spare} experts are not divided by {raw} {size.ep}",
+            "load",
             evidence=(f"{count} experts, {spare} redundant",),
             next_step=f"Give a {raw} that divides {count + spare}.",
             edits=(Edit(raw, str(math.gcd(count + spare, size.ep))),) if not spare else (),
-        )  # fmt: skip
+        )
     elif width and size.tp % size.ep == 0 and width % size.experts_by:
         yield fault(
-            EXPERTS, "expert_width", f"the experts' width of {width} is not divided by {size.experts_by}", "load",
+            EXPERTS,
+            "expert_width",
+            f"the experts' width of {width} is not divided by {size.experts_by}",
+            "load",
             evidence=(f"moe_intermediate_size {width}, {size.tp} ranks, {raw} {size.ep}",),
             next_step=f"Give sizes whose quotient divides {width}.",
-        )  # fmt: skip
+        )
     else:
-        yield fine(EXPERTS, f"{count + spare} experts by {size.ep}, their width by {size.experts_by}")
+        yield fine(
+            EXPERTS, f"{count + spare} experts by {size.ep}, their width by {size.experts_by}"
+        )
 
 
 def blocks(s: Served) -> Iterator[Ruled]:
@@ -218,7 +266,12 @@ def blocks(s: Served) -> Iterator[Ruled]:
         return
     block = model.config.quantization.get("weight_block_size")
     fp8 = model.config.quantization.get("quant_method") == "fp8"
-    if not fp8 or not isinstance(block, list | tuple) or len(block) != 2 or not all(isinstance(b, int) and b > 0 for b in block):
+    if (
+        not fp8
+        or not isinstance(block, list | tuple)
+        or len(block) != 2
+        or not all(isinstance(b, int) and b > 0 for b in block)
+    ):
         yield fine(BLOCKS, "the target has no FP8 blocks")
         return
     raw = s.settings.raw("tp-size")
@@ -231,23 +284,37 @@ def blocks(s: Served) -> Iterator[Ruled]:
         parts.append(("the MLP", inner // size.tp, size.tp))
     for what, part, by in parts:
         if part % block[0] or (by > 1 and part % block[1]):
-            fits = [n for n in range(1, size.tp) if (part * by) % (n * block[0]) == 0 and size.tp % n == 0]
+            fits = [
+                n
+                for n in range(1, size.tp)
+                if (part * by) % (n * block[0]) == 0 and size.tp % n == 0
+            ]
             how = f"{raw} {max(fits)}" if fits and not _experts(model) else ""
             yield fault(
-                BLOCKS, "blocks_not_whole", f"{what} has {part} rows a rank: no whole number of blocks of {block[0]}",
-                "load", evidence=(f"{part * by} rows by {by} ranks; weight_block_size {list(block)}",),
-                next_step=f"Write {how}." if how else f"Use fewer tensor parallel ranks for the experts: {s.settings.raw('ep-size')} "
+                BLOCKS,
+                "blocks_not_whole",
+                f"{what} has {part} rows a rank: no whole number of blocks of {block[0]}",
+                "load",
+                evidence=(f"{part * by} rows by {by} ranks; weight_block_size {list(block)}",),
+                next_step=f"Write {how}."
+                if how
+                else f"Use fewer tensor parallel ranks for the experts: {s.settings.raw('ep-size')} "
                 f"{_ep_for(part * by, size, block[0])}.",
-                edits=(Edit(raw, str(max(fits))),) if how else
-                (Edit(s.settings.raw("ep-size"), str(_ep_for(part * by, size, block[0]))),),
-            )  # fmt: skip
+                edits=(Edit(raw, str(max(fits))),)
+                if how
+                else (Edit(s.settings.raw("ep-size"), str(_ep_for(part * by, size, block[0]))),),
+            )
             return
     yield fine(BLOCKS, "each rank has whole blocks")
 
 
 def _ep_for(width: int, size: Sizes, block: int) -> int:
     """Return the expert parallel size with which each rank has whole blocks."""
-    fits = [n for n in range(1, size.tp + 1) if size.tp % n == 0 and width % ((size.tp // n) * block) == 0]
+    fits = [
+        n
+        for n in range(1, size.tp + 1)
+        if size.tp % n == 0 and width % ((size.tp // n) * block) == 0
+    ]
     return min(fits, default=size.tp)
 
 
@@ -260,15 +327,21 @@ def memory(s: Served) -> Iterator[Ruled]:
     elif share <= 0 or (share > 1 and s.settings.number("max-total-tokens") is None):
         right = share / 100 if 1 < share < 100 else 0.85
         yield fault(
-            MEMORY, "share_out_of_range", f"{raw} {share:g} is no share: it must lie between 0 and 1", "memory",
+            MEMORY,
+            "share_out_of_range",
+            f"{raw} {share:g} is no share: it must lie between 0 and 1",
+            "memory",
             detail="It is the share of a GPU's memory for weights and cache.",
-            next_step=f"Write {raw} {right:g}.", edits=(Edit(raw, f"{right:g}"),),
-        )  # fmt: skip
+            next_step=f"Write {raw} {right:g}.",
+            edits=(Edit(raw, f"{right:g}"),),
+        )
     elif share >= 0.95:
         yield note(
-            MEMORY, "share_high", f"{raw} {share:g} leaves little room for graphs, activations and the draft",
+            MEMORY,
+            "share_high",
+            f"{raw} {share:g} leaves little room for graphs, activations and the draft",
             next_step=f"If memory runs out, lower {raw} first.",
-        )  # fmt: skip
+        )
     else:
         yield fine(MEMORY, f"{share:g}")
 
@@ -276,12 +349,18 @@ def memory(s: Served) -> Iterator[Ruled]:
 def weights(s: Served) -> Iterator[Ruled]:
     """State how much the weights take on each GPU; whether they fit is not known."""
     size = sizes_of(s)
-    known = [(role, model.bytes) for role, model in (("target", s.target), ("draft", s.draft))
-             if model is not None and model.bytes]  # fmt: skip
+    known = [
+        (role, model.bytes)
+        for role, model in (("target", s.target), ("draft", s.draft))
+        if model is not None and model.bytes
+    ]
     if not known:
         yield unclear(WEIGHTS, "the weights were not read, and the GPUs are not known")
         return
     total = sum(number or 0 for _, number in known)
     share = total / max(size.tp * size.pp, 1) / 1e9
     parts = " and ".join(role for role, _ in known)
-    yield unclear(WEIGHTS, f"the weights of {parts} take about {share:,.1f} GB a GPU; whether that fits is not known")
+    yield unclear(
+        WEIGHTS,
+        f"the weights of {parts} take about {share:,.1f} GB a GPU; whether that fits is not known",
+    )

@@ -6,7 +6,15 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 
 from workbench.core.verdict import Item
-from workbench.launch.rules import arguments, companions, models, speculation, sums
+from workbench.launch.rules import (
+    arguments,
+    companions,
+    exclusions,
+    models,
+    speculation,
+    sums,
+    tree,
+)
 from workbench.launch.rules.records import Ruled, Served, unclear
 from workbench.launch.rules.settings import UnknownValueError
 
@@ -23,7 +31,7 @@ class Rule:
         Of the item that it settles.
     models
         Whether it looks at the models: `diff --launch`, which has one checkpoint, leaves these out.
-    after
+    passed
         Whether a server that printed its arguments has passed it.
     """
 
@@ -39,8 +47,8 @@ RULES: tuple[Rule, ...] = (
     Rule(arguments.NAME, arguments.parser, "parser"),
     Rule(companions.NAME, companions.companions),
     Rule(speculation.ALGORITHM, speculation.algorithm, passed=False),
-    Rule(speculation.SHAPE, speculation.shape, passed=False),
-    Rule(speculation.WITH_OTHERS, speculation.with_others),
+    Rule(tree.SHAPE, tree.shape, passed=False),
+    Rule(exclusions.WITH_OTHERS, exclusions.with_others),
     Rule(sums.GROUPS, sums.groups, "sum", passed=False),
     Rule(sums.HEADS, sums.heads, "sum", models=True, passed=False),
     Rule(sums.EXPERTS, sums.experts, "sum", models=True, passed=False),
@@ -85,7 +93,12 @@ def ruled(served: Served, rules: Sequence[Rule] = RULES) -> Iterator[tuple[Rule,
 
 def _fitted(served: Served, rule: Rule, one: Ruled) -> Ruled:
     """Weaken what is not certain: a release that was not read, or a check that the server has passed."""
-    if one.state == "wrong" and served.started and rule.passed and one.moment in ("parser", "checks"):
+    if (
+        one.state == "wrong"
+        and served.started
+        and rule.passed
+        and one.moment in ("parser", "checks")
+    ):
         how = "the server printed its arguments, so its own checks let them pass"
         return Ruled(one.name, "ok", how)
     if one.state != "open" and not served.certain:
