@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from workbench.panels.opening import panel
     from workbench.preflight.check import check
     from workbench.speculation.replaying import replay
+    from workbench.triage.doctor import doctor
     from workbench.weights.scan import scan_weights
 
 __version__ = "0.2.0"
@@ -31,6 +32,7 @@ _HOMES = {
     "attach": "workbench.hang.attach",
     "check": "workbench.preflight.check",
     "diff_keys": "workbench.keys.diff",
+    "doctor": "workbench.triage.doctor",
     "fix_checkpoint": "workbench.keys.repair",
     "load": "workbench.core.saving",
     "load_ipython_extension": "workbench.magics",
@@ -49,6 +51,7 @@ __all__ = [
     "attach",
     "check",
     "diff_keys",
+    "doctor",
     "fix_checkpoint",
     "load",
     "open_checkpoint",

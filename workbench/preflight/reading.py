@@ -47,15 +47,21 @@ def place_of(name: str, folder: Path | None) -> Path | None:
     path = Path(name).expanduser()
     bases = [Path()] if not path.is_absolute() else []
     if folder is not None and not path.is_absolute():
-        bases += [folder, *list(folder.resolve().parents)[:4]]
+        bases += [folder, *list(folder.absolute().parents)[:4]]
     for base in bases or [Path("/")]:
         try:
             if (base / path).exists():
-                return base / path
+                return _short(base / path)
         except (OSError, ValueError):
             return None
     wanted = hub.parse_id(name)
     return hub.cached(wanted) if wanted is not None else None
+
+
+def _short(place: Path) -> Path:
+    """Return a path as one types it here: relative, where it lies below the current folder."""
+    here = Path.cwd()
+    return place.relative_to(here) if place.is_absolute() and place.is_relative_to(here) else place
 
 
 def open_model(name: str, folder: Path | None) -> Opened:
