@@ -29,8 +29,8 @@ class Opened:
 
 def is_of_here(name: str) -> bool:
     """Whether a path that is not there would be on this machine: the folder around it is."""
-    if not name.startswith(("/", "./", "../", "~")):
-        return False
+    if not name.startswith(("/", "./", "../", "~")) and name.count("/") < 2:
+        return False  # an id of the Hub has one slash
     parent = Path(name).expanduser().parent
     try:
         return parent != Path("/") and parent.is_dir()

@@ -36,10 +36,13 @@ class Found:
     stands_in
         Whether another folder stands for the one that the launch names: the name of the served copy begins
         with its name, and what differs in the copy is not known.
+    changed
+        Whether the name of the served copy says that its weights or keys were changed.
     """
 
     place: str
     stands_in: bool = False
+    changed: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,9 +149,10 @@ def _find(name: str | None, folder: Path | None) -> Found | None:
         for one in sorted(parent.iterdir())
         if one.is_dir() and re.match(re.escape(one.name) + r"[-_.]", last)
     ]
-    if len(alike) == 1 and _CHANGED.search(last[len(alike[0].name) :]):
+    if len(alike) != 1:
         return None
-    return Found(str(alike[0]), stands_in=True) if len(alike) == 1 else None
+    changed = bool(_CHANGED.search(last[len(alike[0].name) :]))
+    return Found(str(alike[0]), stands_in=True, changed=changed)
 
 
 def roles(checkpoints: Sequence[Thing]) -> tuple[str, str]:

@@ -100,6 +100,8 @@ def _of_check(found: LaunchCheck, one: Served, stands_in: bool) -> Iterator[Caus
             continue
         if one.ready and fault is not None and not late:
             continue
+        if one.draft is not None and one.draft.changed and finding.code != "launched_as_eagle":
+            continue  # its keys and weights are those of another copy; its kind is the same
         from_draft = finding.code not in ("launched_as_eagle",) and not finding.code.startswith(
             "argument_"
         )

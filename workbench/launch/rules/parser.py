@@ -313,7 +313,7 @@ def meant(option: str, release: str) -> str:
         known = [one for one in known if one.partition("-")[0] not in _OPPOSITE - {start}]
     if name in known:
         return f"--{name}"
-    near = difflib.get_close_matches(name, known, 2, 0.86)
+    near = difflib.get_close_matches(name, known, 2, 0.9)
     if not near or (len(near) > 1 and _alike(name, near[0]) == _alike(name, near[1])):
         return ""
     return f"--{near[0]}"

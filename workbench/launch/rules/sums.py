@@ -358,9 +358,10 @@ def weights(s: Served) -> Iterator[Ruled]:
         yield unclear(WEIGHTS, "the weights were not read, and the GPUs are not known")
         return
     total = sum(number or 0 for _, number in known)
-    share = total / max(size.tp * size.pp, 1) / 1e9
+    share = total / max(size.tp * size.pp, 1) / 1e6
+    text = f"{share / 1000:,.1f} GB" if share >= 100 else f"{share:,.1f} MB"
     parts = " and ".join(role for role, _ in known)
     yield unclear(
         WEIGHTS,
-        f"the weights of {parts} take about {share:,.1f} GB a GPU; whether that fits is not known",
+        f"the weights of {parts} take about {text} a GPU; whether that fits is not known",
     )
