@@ -20,14 +20,20 @@ from .models import build
 def table(judged: Sequence[Judged]) -> str:
     """Return the counts by kind, by engine and by moment, as Markdown."""
     rows = [("all", list(judged))]
-    rows += [(name, [one for one in judged if one.line.good is good]) for name, good in (("good", True), ("bad", False))]
+    rows += [
+        (name, [one for one in judged if one.line.good is good])
+        for name, good in (("good", True), ("bad", False))
+    ]
     for kind in sorted({one.line.kind for one in judged}):
         rows.append((kind, [one for one in judged if one.line.kind == kind]))
     for engine in sorted({one.line.engine.partition("==")[0] for one in judged}):
         rows.append((engine, [one for one in judged if one.line.engine.startswith(engine + "==")]))
     for moment in sorted({one.line.moment for one in judged if not one.line.good}):
         rows.append((f"stops at: {moment}", [one for one in judged if one.line.moment == moment]))
-    lines = ["| " + " | ".join(["launches", "number", *OUTCOMES]) + " |", "|" + "---|" * (len(OUTCOMES) + 2)]
+    lines = [
+        "| " + " | ".join(["launches", "number", *OUTCOMES]) + " |",
+        "|" + "---|" * (len(OUTCOMES) + 2),
+    ]
     for name, ones in rows:
         counts = collections.Counter(one.outcome for one in ones)
         cells = [name, str(len(ones)), *(str(counts[column]) for column in OUTCOMES)]
@@ -42,7 +48,12 @@ def summary(judged: Sequence[Judged]) -> str:
     good = [one for one in judged if one.line.good]
     shares = [
         (f"{sum(one.outcome == wanted for one in ones)} of {len(ones)}")
-        for wanted, ones in (("caught", parser), ("caught", later), ("✓", good), ("wrongly accused", good))
+        for wanted, ones in (
+            ("caught", parser),
+            ("caught", later),
+            ("✓", good),
+            ("wrongly accused", good),
+        )
     ]
     return (
         f"{shares[0]} launches that the parser or the checks refuse are caught, {shares[1]} that fail later;"
@@ -54,7 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Judge the launches."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--id", action="append", default=[], help="only these launches")
-    parser.add_argument("--rows", type=Path, help="write one JSON object a launch to this file, too")
+    parser.add_argument(
+        "--rows", type=Path, help="write one JSON object a launch to this file, too"
+    )
     given = parser.parse_args(arguments)
     if not is_there():
         print("This tree has no `workbench check`: nothing was judged.", file=sys.stderr)
@@ -68,7 +81,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(summary(judged))
     for one in sorted(judged, key=lambda one: (-OUTCOMES.index(one.outcome), one.line.name)):
         if one.outcome not in ("caught", "✓"):
-            print(f"{one.outcome:16} {one.line.name:36} {one.line.moment or 'good':8} {one.answer}".rstrip())
+            print(
+                f"{one.outcome:16} {one.line.name:36} {one.line.moment or 'good':8} {one.answer}".rstrip()
+            )
     if given.rows:
         given.rows.write_text(as_rows(judged) + "\n", encoding="utf-8")
     return int(any(one.outcome == "wrongly accused" for one in judged))

@@ -13,7 +13,15 @@ import os
 import sys
 
 GIB = 1 << 30
-NOTED = ("adjusted", "disabled because", "is disabled", "deprecated", "overrid", "set to", "ignored")
+NOTED = (
+    "adjusted",
+    "disabled because",
+    "is disabled",
+    "deprecated",
+    "overrid",
+    "set to",
+    "ignored",
+)
 FIELDS = ("algorithm", "draft_model_path", "num_steps", "eagle_topk", "num_draft_tokens")
 
 
@@ -103,8 +111,16 @@ def main():
             moment, why, filled = refusal(server_args, launch["options"], said)
         os.environ.clear()
         os.environ.update(before)
-        notes = [line[:240] for line in said.getvalue().splitlines() if any(w in line for w in NOTED)]
-        answer = {"id": launch["id"], "moment": moment, "why": why, "filled": filled, "notes": notes[:6]}
+        notes = [
+            line[:240] for line in said.getvalue().splitlines() if any(w in line for w in NOTED)
+        ]
+        answer = {
+            "id": launch["id"],
+            "moment": moment,
+            "why": why,
+            "filled": filled,
+            "notes": notes[:6],
+        }
         print(json.dumps(answer, default=str), file=output, flush=True)
 
 

@@ -66,7 +66,9 @@ class Line:
     def words(self, places: Mapping[str, Path]) -> tuple[list[str], dict[str, str]]:
         """Return the options of the line, and the variables in front of it."""
         words = shlex.split(self.placed(places))
-        start = next(at for at, word in enumerate(words) if word in ("sglang.launch_server", "serve"))
+        start = next(
+            at for at, word in enumerate(words) if word in ("sglang.launch_server", "serve")
+        )
         before = [word.partition("=") for word in words[:start] if re.match(r"[A-Z_0-9]+=", word)]
         return words[start + 1 :], {name: value for name, _, value in before}
 

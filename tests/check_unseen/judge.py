@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib.util
 import io
 import json
 import os
@@ -13,6 +12,8 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from workbench.cli import program
+
 from .cases import Line
 
 OUTCOMES = ("caught", "✓", "unnamed", "cannot tell", "missed", "wrongly accused", "error")
@@ -20,7 +21,7 @@ OUTCOMES = ("caught", "✓", "unnamed", "cannot tell", "missed", "wrongly accuse
 
 def is_there() -> bool:
     """Whether this tree has the command."""
-    return importlib.util.find_spec("workbench.check") is not None
+    return any(verb.__name__ == "check" for verb in program.VERBS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,8 +31,8 @@ class Judged:
     Attributes
     ----------
     outcome
-        One of `OUTCOMES`. ``caught``: accused, and everything that `Line.names` asks for is named. ``unnamed``:
-        accused of something else. ``✓``: a good launch is cleared.
+        One of `OUTCOMES`. ``caught``: accused, and all of `Line.names` is named. ``unnamed``: accused of
+        something else. ``✓``: a good launch is cleared.
     answer
         The first line of the text.
     """
@@ -70,13 +71,11 @@ def judge(lines: Iterable[Line], places: Mapping[str, Path]) -> Iterator[Judged]
 
 def run(line: Line, places: Mapping[str, Path]) -> tuple[int, str]:
     """Return the exit status of the command and what it printed."""
-    from workbench.cli.program import main
-
     printed = io.StringIO()
     words = ["workbench", "check", line.placed(places), "--engine", line.engine]
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed), _offline(words):
         try:
-            main()
+            program.main()
         except SystemExit as end:
             status = end.code if isinstance(end.code, int) else 2
     return status, printed.getvalue()
@@ -100,6 +99,8 @@ def _offline(words: Sequence[str]) -> Iterator[None]:
 def as_rows(judged: Iterable[Judged]) -> str:
     """Return one JSON object a launch, to keep as an untuned result."""
     return "\n".join(
-        json.dumps({"id": one.line.name, "outcome": one.outcome, "answer": one.answer}, ensure_ascii=False)
+        json.dumps(
+            {"id": one.line.name, "outcome": one.outcome, "answer": one.answer}, ensure_ascii=False
+        )
         for one in judged
     )

@@ -70,7 +70,9 @@ def values(name: str, kind: str, shape: tuple[int, ...]) -> bytes:
     return (found.reshape(-1).view(np.uint32) >> 16).astype(np.uint16).tobytes()
 
 
-def write(folder: Path, config: Mapping[str, Any], shapes: Shapes, given: Mapping[str, bytes] = {}) -> None:
+def write(
+    folder: Path, config: Mapping[str, Any], shapes: Shapes, given: Mapping[str, bytes] = {}
+) -> None:
     """Write config.json, generation_config.json and one file of weights."""
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(config, indent=1))
@@ -80,7 +82,11 @@ def write(folder: Path, config: Mapping[str, Any], shapes: Shapes, given: Mappin
     parts, start = [], 0
     for name, (kind, shape) in shapes.items():
         parts.append(given.get(name) or values(f"{folder.name}/{name}", kind, shape))
-        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [start, start := start + len(parts[-1])]}
+        header[name] = {
+            "dtype": kind,
+            "shape": shape,
+            "data_offsets": [start, start := start + len(parts[-1])],
+        }
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     with (folder / "model.safetensors").open("wb") as file:
@@ -104,7 +110,10 @@ def matrix(layout: str, name: str, rows: int, columns: int) -> Shapes:
     """One linear layer in a layout: ``bf16``, ``fp8`` in blocks of 128, ``awq``."""
     if layout == "fp8":
         blocks = (-(-rows // 128), -(-columns // 128))
-        return {name + ".weight": ("F8_E4M3", (rows, columns)), name + ".weight_scale_inv": ("F32", blocks)}
+        return {
+            name + ".weight": ("F8_E4M3", (rows, columns)),
+            name + ".weight_scale_inv": ("F32", blocks),
+        }
     if layout == "awq":
         groups = columns // 64
         return {
@@ -127,7 +136,9 @@ def attention(prefix: str, config: Mapping[str, Any], layout: str, wide: int = 1
     return found | matrix(layout, f"{prefix}.o_proj", hidden, query)
 
 
-def feed_forward(prefix: str, hidden: int, inner: int, layout: str, names: str = "gate up down") -> Shapes:
+def feed_forward(
+    prefix: str, hidden: int, inner: int, layout: str, names: str = "gate up down"
+) -> Shapes:
     """Return the three matrices of a gated feed-forward layer."""
     gate, up, down = (f"{prefix}.{name}" for name in names.split())
     sides = ((gate, inner, hidden), (up, inner, hidden), (down, hidden, inner))
@@ -186,7 +197,10 @@ def experts(folder: Path, layout: str = "bf16", **config: Any) -> None:
         found[f"{layer}.{block}.gate.weight"] = ("BF16", (count, WIDTH))
         if minimax:
             found[f"{layer}.{block}.e_score_correction_bias"] = ("F32", (count,))
-            for name, heads in (("q_norm", "num_attention_heads"), ("k_norm", "num_key_value_heads")):
+            for name, heads in (
+                ("q_norm", "num_attention_heads"),
+                ("k_norm", "num_key_value_heads"),
+            ):
                 found |= norms(layer + ".self_attn", settings[heads] * HEAD, (name,))
         else:
             found |= norms(layer + ".self_attn", HEAD, ("q_norm", "k_norm"))
@@ -258,7 +272,10 @@ def gpt_oss(folder: Path) -> None:
         found |= norms(layer, WIDTH, ("input_layernorm", "post_attention_layernorm"))
         found |= {f"{layer}.mlp.router.weight": ("BF16", (count, WIDTH))}
         found |= {f"{layer}.mlp.router.bias": ("BF16", (count,))}
-        for name, rows, depth in (("gate_up_proj", 2 * inner, groups), ("down_proj", WIDTH, inner // 32)):
+        for name, rows, depth in (
+            ("gate_up_proj", 2 * inner, groups),
+            ("down_proj", WIDTH, inner // 32),
+        ):
             place = f"{layer}.mlp.experts.{name}"
             found[place + "_blocks"] = ("U8", (count, rows, depth, 16))
             found[place + "_scales"] = ("U8", (count, rows, depth))
@@ -266,7 +283,9 @@ def gpt_oss(folder: Path) -> None:
     write(folder, settings, found)
 
 
-def eagle3(folder: Path, some: int = 512, layer: str = "midlayer", nested: bool = False, **config: Any) -> None:
+def eagle3(
+    folder: Path, some: int = 512, layer: str = "midlayer", nested: bool = False, **config: Any
+) -> None:
     """Write an EAGLE-3 draft of one layer; `nested` as speculators describes it."""
     base = {"num_hidden_layers": 1, "draft_vocab_size": some, "pad_token_id": 0}
     settings = common("LlamaForCausalLMEagle3", "llama", **(base | config))
@@ -286,12 +305,14 @@ def eagle3(folder: Path, some: int = 512, layer: str = "midlayer", nested: bool 
         given = {"d2t": (chosen - np.arange(some)).tobytes(), "t2d": mask.tobytes()}
     if nested:
         settings = {
-            "architectures": ["Eagle3DraftModel"], "speculators_model_type": "eagle3", "draft_vocab_size": some,
+            "architectures": ["Eagle3DraftModel"], "speculators_model_type": "eagle3",
+            "draft_vocab_size": some,
             "speculators_version": "0.3.0", "norm_before_residual": False, "torch_dtype": "bfloat16",
             "transformer_layer_config": settings | {"architectures": None},
-            "speculators_config": {"algorithm": "eagle3", "default_proposal_method": "greedy",
-                                   "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": 3}],
-                                   "verifier": {"architectures": ["LlamaForCausalLM"], "name_or_path": "target"}},
+            "speculators_config": {
+                "algorithm": "eagle3", "default_proposal_method": "greedy",
+                "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": 3}],
+                "verifier": {"architectures": ["LlamaForCausalLM"], "name_or_path": "target"}},
         }  # fmt: skip
     write(folder, settings, found, given)
 
@@ -302,7 +323,10 @@ def eagle(folder: Path, **config: Any) -> None:
     found = attention("layers.0.self_attn", settings, "bf16")
     found |= feed_forward("layers.0.mlp", WIDTH, settings["intermediate_size"], "bf16")
     found |= norms("layers.0", WIDTH, ("post_attention_layernorm",))
-    found |= {"embed_tokens.weight": ("BF16", (VOCAB, WIDTH)), "fc.weight": ("BF16", (WIDTH, 2 * WIDTH))}
+    found |= {
+        "embed_tokens.weight": ("BF16", (VOCAB, WIDTH)),
+        "fc.weight": ("BF16", (WIDTH, 2 * WIDTH)),
+    }
     write(folder, settings, found)
 
 
@@ -317,7 +341,8 @@ GEMMA = {"architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "n
          "hidden_activation": "gelu_pytorch_tanh", "rope_local_base_freq": 10000.0,
          "tie_word_embeddings": True, "sliding_window_pattern": 6}  # fmt: skip
 MINIMAX = {"architectures": ["MiniMaxM2ForCausalLM"], "model_type": "minimax_m2", "num_attention_heads": 48,
-           "intermediate_size": 1536, "num_local_experts": 4, "use_qk_norm": True, "qk_norm_type": "per_layer",
+           "intermediate_size": 1536, "num_local_experts": 4, "use_qk_norm": True,
+           "qk_norm_type": "per_layer",
            "rotary_dim": 32, "scoring_func": "sigmoid", "use_routing_bias": True, "num_mtp_modules": 0,
            "max_position_embeddings": 196608, "quantization_config": BLOCKS}  # fmt: skip
 
@@ -326,14 +351,16 @@ MODELS: dict[str, Callable[[Path], None]] = {
     "llama": dense,
     "llama-2": partial(dense, num_hidden_layers=4, num_key_value_heads=32, max_position_embeddings=4096,
                        rope_theta=10000.0),
-    "llama-awq": partial(dense, layout="awq", num_hidden_layers=2, quantization_config=AWQ, torch_dtype="float16"),
-    "qwen2-14-heads": partial(dense, **QWEN2, num_attention_heads=14, num_key_value_heads=2, tie_word_embeddings=True),
+    "llama-awq": partial(dense, layout="awq", num_hidden_layers=2, quantization_config=AWQ,
+                         torch_dtype="float16"),
+    "qwen2-14-heads": partial(dense, **QWEN2, num_attention_heads=14, num_key_value_heads=2,
+                              tie_word_embeddings=True),
     "qwen2-28-heads": partial(dense, **QWEN2, num_attention_heads=28, num_key_value_heads=4),
     "qwen3": partial(dense, **QWEN3),
     "gemma3": partial(dense, **GEMMA),
     "qwen3-moe": partial(experts, **QWEN3_MOE),
-    "qwen3-moe-fp8": partial(experts, layout="fp8", **QWEN3_MOE, num_hidden_layers=2, moe_intermediate_size=768,
-                             quantization_config=BLOCKS),
+    "qwen3-moe-fp8": partial(experts, layout="fp8", **QWEN3_MOE, num_hidden_layers=2,
+                             moe_intermediate_size=768, quantization_config=BLOCKS),
     "minimax": partial(experts, layout="fp8", **MINIMAX),
     "deepseek": deepseek,
     "deepseek-no-mtp": partial(deepseek, nextn=0),
@@ -352,7 +379,8 @@ MODELS: dict[str, Callable[[Path], None]] = {
     "eagle-context-2k": partial(eagle, max_position_embeddings=2048),
     "eagle-llama-2": partial(eagle, num_key_value_heads=32, max_position_embeddings=4096, rope_theta=10000.0),
     "small": partial(dense, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4),
-    "small-vocab": partial(dense, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4, vocab_size=1024),
+    "small-vocab": partial(dense, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4,
+                           vocab_size=1024),
 }  # fmt: skip
 
 

@@ -34,7 +34,9 @@ SCRIPT = Path(__file__).with_name("ask.py")
 ASKED = ("parser", "check")
 
 
-def ask(python: Path, lines: Sequence[Line], first: Path | None = None) -> dict[str, dict[str, Any]]:
+def ask(
+    python: Path, lines: Sequence[Line], first: Path | None = None
+) -> dict[str, dict[str, Any]]:
     """Return the engine's answer to each launch, by name; `first` is searched for packages first."""
     with tempfile.TemporaryDirectory(prefix="launches-") as folder:
         names = sorted({name for line in lines for name in line.models})
@@ -47,6 +49,7 @@ def ask(python: Path, lines: Sequence[Line], first: Path | None = None) -> dict[
         surroundings["PYTHONPATH"] = str(first or "")
         done = subprocess.run(
             [str(python), str(SCRIPT)],
+            check=False,
             input=json.dumps({"stubs": str(TRACER.parent), "launches": launches}),
             capture_output=True,
             text=True,
@@ -88,7 +91,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("release", nargs="*")
     parser.add_argument("--id", action="append", default=[])
-    parser.add_argument("--wheels", type=Path, help="folder of wheels, for releases without an environment")
+    parser.add_argument(
+        "--wheels", type=Path, help="folder of wheels, for releases without an environment"
+    )
     given = parser.parse_args(arguments)
     held = environments.sglang_versions()
     lines = of_engine(read_lines(), "sglang")
@@ -108,7 +113,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for line in chosen:
             fault, answer = differs(line, answers[line.name]), answers[line.name]
             wrong += bool(fault)
-            print(f"{'DIFFERS' if fault else 'as said'} {release:12} {line.name:36} {fault or answer['why'] or answer['filled']}", flush=True)
+            came = fault or answer["why"] or answer["filled"]
+            state = "DIFFERS" if fault else "as said"
+            print(f"{state} {release:12} {line.name:36} {came}", flush=True)
     return int(wrong > 0)
 
 
