@@ -372,7 +372,7 @@ MODELS: dict[str, Callable[[Path], None]] = {
     "eagle3-context-2k": partial(eagle3, max_position_embeddings=2048),
     "eagle3-wide": partial(eagle3, hidden_size=256),
     "eagle3-vocab": partial(eagle3, vocab_size=4096),
-    "eagle3-14-heads": partial(eagle3, num_attention_heads=14, num_key_value_heads=2),
+    "eagle3-4-heads": partial(eagle3, num_attention_heads=4, num_key_value_heads=4),
     "eagle3-layers-0": partial(eagle3, layer="layers.0"),
     "eagle3-nested": partial(eagle3, layer="layers.0", nested=True),
     "eagle": eagle,

@@ -96,7 +96,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     given = parser.parse_args(arguments)
     held = environments.sglang_versions()
-    lines = of_engine(read_lines(), "sglang")
+    # A good line is read in the source where a stand-in for the kernels would make the checks answer wrongly.
+    lines = [
+        line
+        for line in of_engine(read_lines(), "sglang")
+        if line.truth == "parser" or not line.good
+    ]
     wrong = 0
     for release in given.release or held:
         chosen = [line for line in lines if line.engine == f"sglang=={release}"]
