@@ -376,7 +376,6 @@ MODELS: dict[str, Callable[[Path], None]] = {
     "eagle3-layers-0": partial(eagle3, layer="layers.0"),
     "eagle3-nested": partial(eagle3, layer="layers.0", nested=True),
     "eagle": eagle,
-    "eagle-context-2k": partial(eagle, max_position_embeddings=2048),
     "eagle-llama-2": partial(eagle, num_key_value_heads=32, max_position_embeddings=4096, rope_theta=10000.0),
     "small": partial(dense, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4),
     "small-vocab": partial(dense, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4,
