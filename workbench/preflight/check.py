@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import WorkbenchError
+from workbench.errors import WorkbenchError, shown
 from workbench.facts import rows
 from workbench.launch.read import read_launch
 from workbench.launch.records import Launch
@@ -52,6 +52,11 @@ def check(
     WorkbenchError
         There is no such file or process, or it holds no launch.
     """
+    if not isinstance(engine, str):
+        raise WorkbenchError(
+            f"engine={shown(engine)} is not the name of an engine",
+            next_step='Write it as "sglang==0.5.11".',
+        )
     wanted = registry.parse(engine) if engine else registry.Engine("")
     read = _read(launch, wanted)
     version, basis = _version(read, wanted)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.checkpoint import hub
 from workbench.checkpoint.config import Config, parse_config
 from workbench.checkpoint.records import DTYPE_BITS
-from workbench.errors import WorkbenchError
+from workbench.errors import WorkbenchError, shown
 from workbench.launch.records import Launch
 from workbench.launch.rules.records import Model
 
@@ -31,10 +31,10 @@ def is_of_here(name: str) -> bool:
     """Whether a path that is not there would be on this machine: the folder around it is."""
     if not name.startswith(("/", "./", "../", "~")) and name.count("/") < 2:
         return False  # an id of the Hub has one slash
-    parent = Path(name).expanduser().parent
     try:
+        parent = Path(name).expanduser().parent
         return parent != Path("/") and parent.is_dir()
-    except (OSError, ValueError):
+    except (OSError, ValueError, RuntimeError):
         return False
 
 
@@ -44,7 +44,10 @@ def place_of(name: str, folder: Path | None) -> Path | None:
     A relative name is looked for in the current folder, then in `folder` and those above it; an id of the
     Hub in the local cache.
     """
-    path = Path(name).expanduser()
+    try:
+        path = Path(name).expanduser()
+    except RuntimeError:  # the home of somebody who is not known here
+        return None
     bases = [Path()] if not path.is_absolute() else []
     if folder is not None and not path.is_absolute():
         bases += [folder, *list(folder.absolute().parents)[:4]]
@@ -113,7 +116,13 @@ def of_object(thing: Any, name: str, folder: Path | None) -> Opened:
         return Opened(Model(name or thing.source, thing))
     if isinstance(thing, dict):
         return Opened(Model(name or "the given config", Config(thing)))
-    opened = open_model(os.fspath(thing), folder)
+    if not isinstance(thing, str | os.PathLike) or not os.fspath(thing):
+        raise WorkbenchError(
+            f"{shown(thing, 60)} is no model",
+            why="it is neither a path nor a checkpoint",
+            next_step="Give the path of the model.",
+        )
+    opened = open_model(os.fsdecode(thing), folder)
     # A model that was given takes the place of the name that the launch has for it.
     return Opened(
         dataclasses.replace(opened.model, name=name or opened.model.name), opened.checkpoint

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from workbench.core.finding import Finding
-from workbench.errors import WorkbenchError
+from workbench.errors import WorkbenchError, shown
 from workbench.triage import answer, evidence, jobs
 from workbench.triage.evidence import Served
 from workbench.triage.records import Answered, Case, Cause, Recognised
@@ -42,6 +42,8 @@ def doctor(*anything: Any, say: Say | None = None) -> Case:
     WorkbenchError
         Nothing was handed over, or one of the things is not there.
     """
+    if say is not None and not callable(say):
+        raise WorkbenchError(f"say={shown(say, 60)} cannot be called", next_step="Give a function.")
     things = [found for one in anything for found in recognise(one)][:_MOST_THINGS]
     if not things:
         raise WorkbenchError(

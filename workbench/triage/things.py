@@ -70,12 +70,9 @@ def recognise(thing: Any) -> tuple[Thing, ...]:
             why="it works from files, processes and launch lines",
             next_step="Give the PID or the log of the server.",
         )
-    place = Path(text).expanduser()
-    try:
-        if place.exists():
-            return tuple(_of_path(place, text))
-    except (OSError, ValueError):
-        pass
+    place = _here(text)
+    if place is not None:
+        return tuple(_of_path(place, text))
     if "\n" in text or re.search(r"\s--?\w|launch_server|\bserve\s", text):
         return (Thing("launch", shorten(text, 60), text),)
     wanted = hub.parse_id(text)
@@ -83,6 +80,15 @@ def recognise(thing: Any) -> tuple[Thing, ...]:
     if cached is not None:
         return (Thing("checkpoint", text, str(cached)),)
     raise _absent(text)
+
+
+def _here(text: str) -> Path | None:
+    """Return the file or folder that a text names, None where there is none."""
+    try:
+        place = Path(text).expanduser()
+        return place if text.strip() and place.exists() else None
+    except (OSError, ValueError, RuntimeError):
+        return None
 
 
 def _process(pid: int) -> Thing:
