@@ -30,12 +30,33 @@ class Without:
     note: Finding | None = None
 
 
-def without(diff: KeyDiff) -> Without:
+def _without_bias(name: str) -> Without:
+    """Return the bias of fc, which old releases build by default, and no writer saves."""
+    note = Finding(
+        code="bias_of_fc",
+        severity="note",
+        title="this release gives fc a bias, which the draft does not have",
+        detail="It keeps torch's small random values. Acceptance may be a little lower.",
+        evidence_for=(f"{name} is not written",),
+        next_step="Serve with SGLang 0.4.9 or later, whose fc has no bias.",
+    )
+    return Without(frozenset({name}), note)
+
+
+def without(diff: KeyDiff, role: str) -> Without:
     """Return the part that is missing whole: every unfilled parameter is of it, and no key is."""
     bad = [g for g in diff.parameters if g.status in ("missing", "partial", "mismatched")]
     named = [g for g in bad if _PART.search(f"{g.text}.")]
     keys = any(_PART.search(f"{g.text}.") for g in diff.keys)
-    if not bad or len(named) < len(bad) or keys or any(g.status != "missing" for g in bad):
+    if bad and role == "draft" and all(g.text.endswith("fc.bias") for g in bad):
+        return _without_bias(bad[0].text)
+    if (
+        not bad
+        or role != "target"
+        or len(named) < len(bad)
+        or keys
+        or any(g.status != "missing" for g in bad)
+    ):
         return Without()
     count = sum(len(g.index) for g in bad)
     note = Finding(

@@ -54,7 +54,7 @@ class Loading:
     @cached_property
     def absent(self) -> Without:
         """The part of which the target's files hold nothing."""
-        return Without() if self.diff is None or self.role != TARGET else without(self.diff)
+        return Without() if self.diff is None else without(self.diff, self.role)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -137,7 +137,8 @@ def _items(question: Question) -> Iterator[Item]:
             yield Item(item.kind, name, count=item.count, essential=item.essential)
         if loading.absent.note is not None:
             how = loading.absent.note.title
-            yield Item("model", "images and sound", "open", how, essential=False)
+            name = f"a part that is not there, {_OF[loading.role]}"
+            yield Item("model", name, "open", how, essential=False)
     yield Item(
         "weight",
         "values of the weights",

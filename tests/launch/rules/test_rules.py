@@ -29,6 +29,10 @@ QWEN_MOE: dict[str, Any] = {
     "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
 }  # fmt: skip
 DRAFT: dict[str, Any] = LLAMA | {"architectures": ["LlamaForCausalLMEagle3"]}
+MINIMAX = QWEN_MOE | {
+    "model_type": "minimax_m2", "num_local_experts": 256, "intermediate_size": 1536,
+    "moe_intermediate_size": 64,
+}  # fmt: skip
 NO_NEXTN = DEEPSEEK | {"num_nextn_predict_layers": 0}
 TWO_HEADS = LLAMA | {"num_attention_heads": 2, "num_key_value_heads": 2}
 SEVEN = LLAMA | {"num_attention_heads": 28, "num_key_value_heads": 7, "intermediate_size": 18944}
@@ -36,6 +40,8 @@ TWICE = LLAMA | {"rope_scaling": {"type": "linear", "factor": 2.0}}
 STEPS, TOPK = "--speculative-num-steps ", "--speculative-eagle-topk "
 TOKENS = "--speculative-num-draft-tokens "
 EAGLE3 = "--speculative-algorithm EAGLE3 --speculative-draft-model-path d "
+
+FLASH = f"{EAGLE3} --attention-backend flashinfer"
 
 
 def served(
@@ -112,6 +118,13 @@ def state(name: str, asked: Served) -> str:
         (models.QUANTISATION, "--quantization awq", LLAMA, "wrong not_quantised"),
         (models.QUANTISATION, "--quantization fp8", DEEPSEEK, "ok"),
         (models.QUANTISATION, "--quantization w8a8_int8", DEEPSEEK, "wrong quantisation_differs"),
+        (models.QUANTISATION, "--quantization awq", DEEPSEEK, "wrong quantisation_differs"),
+        (models.QUANTISATION, "--quantization w4afp8", DEEPSEEK, "open"),
+        (sums.EXPERTS, "--tp 256 --ep 256", DEEPSEEK, "ok"),
+        (sums.BLOCKS, "--tp 4", MINIMAX, "ok"),
+        (sums.BLOCKS, "--tp 8", MINIMAX, "wrong blocks_not_whole"),
+        (exclusions.WITH_OTHERS, f"{FLASH} {TOPK} 2", DEEPSEEK, "wrong flashinfer_mla_topk"),
+        (exclusions.WITH_OTHERS, f"{FLASH} {TOPK} 1", DEEPSEEK, "ok"),
         (models.BACKENDS, "--attention-backend triton", LLAMA, "ok"),
         (models.BACKENDS, "--attention-backend flashmla", LLAMA, "wrong backend_for_mla"),
         (models.BACKENDS, "--attention-backend flashmla", DEEPSEEK, "open"),  # the GPU decides
@@ -128,6 +141,22 @@ def test_a_release_without_the_hooks_of_the_target() -> None:
     assert state(models.HOOKS, served(EAGLE3, kimi, "0.5.9")) == "wrong no_capture_hooks"
     assert state(models.HOOKS, served(EAGLE3, kimi, "0.5.10")) == "ok"
     assert state(models.HOOKS, served("", kimi, "0.5.9")) == "ok"
+
+
+def test_a_draft_of_another_vocabulary_drafts_other_words() -> None:
+    words = "--speculative-algorithm STANDALONE --speculative-draft-model-path d"
+    other = LLAMA | {"vocab_size": 32000}
+    same = served(words, other)
+    assert state(speculation.ALGORITHM, same) == "ok"
+    draft = Model("d", Config(LLAMA | {"vocab_size": 1000}))
+    wrong = Served(same.launch, same.version, same.target, draft)
+    assert state(speculation.ALGORITHM, wrong) == "wrong standalone_vocabulary"
+
+
+def test_a_longer_context_was_allowed_by_default_once() -> None:
+    assert state(models.CONTEXT, served("--context-length 9000", version="0.4.10.post2")) == "ok"
+    wrong = served("--context-length 9000", version="0.5.1")
+    assert state(models.CONTEXT, wrong) == "wrong context_too_long"
 
 
 def test_a_tree_over_pages_is_a_matter_of_release_and_backend() -> None:

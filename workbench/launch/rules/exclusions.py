@@ -123,7 +123,22 @@ def _paged(s: Served, backends: set[str | None]) -> Ruled | None:
             edits=(Edit(f"--{_TOPK}", "1"),),
             place=f"{_ARGS} ({s.release})",
         )
+    latent = s.target is not None and s.target.config.get("kv_lora_rank") is not None
+    if latent and "flashinfer" in backends:
+        return fault(
+            WITH_OTHERS,
+            "flashinfer_mla_topk",
+            f"flashinfer drafts with topk 1 only for latent attention, not {topk}",
+            "load",
+            evidence=("the target's config has kv_lora_rank",),
+            next_step=f"Write --{_TOPK} 1, or choose another attention backend.",
+            edits=(Edit(f"--{_TOPK}", "1"),),
+            place=f"sglang/srt/layers/attention/flashinfer_mla_backend.py ({s.release})",
+        )
     overlap = s.settings.environment("SGLANG_ENABLE_SPEC_V2")
+    if s.within("0.5.3.post2", "0.5.6.post2") and (overlap or "").lower() in ("1", "true"):
+        why = f"SGLANG_ENABLE_SPEC_V2 with topk {topk}: later releases refuse it"
+        return unclear(WITH_OTHERS, why)
     if s.within("0.5.7", "0.5.10.post1") and (overlap or "").lower() in ("1", "true"):
         return fault(
             WITH_OTHERS,

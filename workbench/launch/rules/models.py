@@ -28,11 +28,19 @@ _COMPATIBLE = {
     "w8a8_int8": ("compressed-tensors", "compressed_tensors"),
     "w8a8_fp8": ("compressed-tensors", "compressed_tensors"),
 }  # fmt: skip
-# Methods that may take over a checkpoint of another name; whether they do depends on the GPU.
-_OVERRIDING = frozenset({
-    "marlin", "gptq_marlin", "awq_marlin", "moe_wna16", "gptq", "awq", "auto-round", "quark", "modelslim",
-    "w4afp8", "mxfp4", "fp8", "modelopt", "unquant", "auto-round-int8",
-})  # fmt: skip
+# Methods that may take over a checkpoint of another name, by what its config says; its scheme decides.
+_TAKES: dict[str, frozenset[str]] = {
+    "gptq_marlin": frozenset({"gptq"}),
+    "marlin": frozenset({"gptq", "marlin"}),
+    "moe_wna16": frozenset({"gptq", "awq"}),
+    "auto-round": frozenset({"gptq", "awq"}),
+    "gptq": frozenset({"auto-round"}),
+    "awq": frozenset({"auto-round"}),
+    "w4afp8": frozenset({"fp8", "mixed_precision"}),
+    "mxfp4": frozenset({"quark"}),
+    "quark": frozenset({"mxfp4"}),
+}
+_ANY = frozenset({"unquant", "modelslim", "nvfp4_online", "mxfp8"})
 
 
 def there(s: Served) -> Iterator[Ruled]:
@@ -196,7 +204,9 @@ def context(s: Served) -> Iterator[Ruled]:
         return
     derived, asked = context_of(target), s.settings.number("context-length")
     raw = s.settings.raw("context-length")
-    allowed = (s.settings.environment(_LONGER) or "").lower() in ("1", "true", "yes")
+    # Up to 0.4.10 a longer context is allowed unless the variable forbids it.
+    default = "true" if s.within("0.4.4", "0.4.10.post2") else ""
+    allowed = (s.settings.environment(_LONGER) or default).lower() in ("1", "true", "yes")
     if asked is not None and derived is not None and asked > derived:
         if not allowed:
             yield fault(
@@ -251,14 +261,11 @@ def quantisation(s: Served) -> Iterator[Ruled]:
         yield from _not_quantised(s, target, asked)
     elif has in _COMPATIBLE.get(asked, ()):
         yield fine(QUANTISATION, f"{asked} reads a checkpoint of {has}")
-    elif (
-        asked in _OVERRIDING
-        and has in ("gptq", "awq", "auto-round", "quark", "modelopt", "fp8", "mxfp4")
-        and asked != "fp8"
-    ):
+    elif asked == "awq_marlin" and has == "awq":
+        yield fine(QUANTISATION, "awq_marlin reads a checkpoint of awq")
+    elif asked in _ANY or has in _TAKES.get(asked, ()):
         yield unclear(
-            QUANTISATION,
-            f"the checkpoint is {has}, and whether {asked} takes it depends on its scheme",
+            QUANTISATION, f"the checkpoint is {has}; whether {asked} takes it depends on its scheme"
         )
     else:
         yield fault(

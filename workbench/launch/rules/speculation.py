@@ -113,6 +113,18 @@ def _with_draft(s: Served, path: str) -> Iterator[Ruled]:
                 next_step="Name the draft's checkpoint.",
             )
             return
+    if s.algorithm == "STANDALONE" and target is not None and draft is not None:
+        own, other = draft.number("vocab_size"), target.number("vocab_size")
+        if own is not None and other is not None and own != other:
+            yield fault(
+                ALGORITHM,
+                "standalone_vocabulary",
+                f"the draft has {own} ids and the target {other}: their tokens do not mean the same",
+                "serving",
+                evidence=(f"vocab_size {own} and {other}", "--speculative-algorithm STANDALONE"),
+                next_step="Use a draft of the target's own tokenizer.",
+            )
+            return
     yield fine(ALGORITHM, f"{s.algorithm} with a draft")
 
 

@@ -213,7 +213,20 @@ def _heads(s: Served, role: str, model: Model, size: Sizes) -> Ruled:
     return fine(HEADS, f"{count} heads of the {role} by {by}")
 
 
+# Families whose experts are counted in num_local_experts, and are as wide as intermediate_size says.
+_LOCAL = ("mixtral", "minimax", "phimoe", "granitemoe", "gpt_oss")
+
+
+def _expert_width(model: Model) -> int | None:
+    """Return how wide one expert is, None where the config does not say."""
+    if model.config.model_type.startswith(_LOCAL):
+        return model.number("intermediate_size")
+    return model.number("moe_intermediate_size")
+
+
 def _experts(model: Model) -> int | None:
+    if model.config.model_type.startswith(_LOCAL):
+        return model.number("num_local_experts")
     return model.number("n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts")
 
 
@@ -232,8 +245,10 @@ def experts(s: Served) -> Iterator[Ruled]:
         yield fine(EXPERTS, "the target has no experts")
         return
     spare = s.settings.number("ep-num-redundant-experts") or 0
-    width = model.number("moe_intermediate_size") or 0
-    if (count + spare) % size.ep:
+    width = _expert_width(model) or 0
+    if count + spare < size.ep and not s.settings.given("ep-size"):
+        yield unclear(EXPERTS, f"{count + spare} experts for {size.ep} ranks: is the config whole?")
+    elif (count + spare) % size.ep:
         yield fault(
             EXPERTS,
             "experts_not_divided",
@@ -276,7 +291,7 @@ def blocks(s: Served) -> Iterator[Ruled]:
         return
     raw = s.settings.raw("tp-size")
     parts = []
-    width = model.number("moe_intermediate_size") if _experts(model) else None
+    width = _expert_width(model) if _experts(model) else None
     if width and width % size.experts_by == 0:
         parts.append(("an expert", width // size.experts_by, size.experts_by))
     inner = model.number("intermediate_size")
