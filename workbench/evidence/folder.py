@@ -85,7 +85,7 @@ class Folder:
         """Open one file as a stream of bytes; ``.gz`` and ``.xz`` are unpacked on the way."""
         raw = self._open(name)
         if name.endswith(".xz"):
-            return lzma.LZMAFile(raw)  # type: ignore[return-value]
+            return lzma.LZMAFile(raw)
         return gzip.GzipFile(fileobj=raw) if name.endswith(".gz") else raw  # type: ignore[return-value]
 
     def read(self, name: str, most: int = MOST_WHOLE) -> bytes:

@@ -94,9 +94,9 @@ def _here(text: str) -> Path | None:
 def _process(pid: int) -> Thing:
     import psutil
 
-    if not psutil.pid_exists(pid):
+    if not 0 < pid < 1 << 31 or not psutil.pid_exists(pid):
         raise WorkbenchError(
-            f"there is no process {pid}",
+            f"there is no process {shorten(str(pid), 40)}",
             next_step="`workbench doctor` without arguments lists servers.",
         )
     return Thing("process", f"process {pid}", pid=pid)
