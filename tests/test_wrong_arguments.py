@@ -33,6 +33,8 @@ RIGHT: dict[str, dict[str, Any]] = {
     "diff_keys": {"ckpt": DRAFT, "model": "transformers:NoSuchClass"},
     "fix_checkpoint": {"ckpt": DRAFT, "model": "transformers:NoSuchClass", "out": "out"},
     "scan_weights": {"ckpt": "nothing"},
+    "check": {"launch": "nothing"},
+    "doctor": {},
     "load": {"path": "nothing.json"},
     "open_evidence": {"path": "nothing"},
     "report": {"case_or_notebook": "nothing.ipynb", "out": "out.html"},
@@ -55,11 +57,14 @@ def test_a_wrong_argument_is_a_message(
     monkeypatch.chdir(tmp_path)
     function = getattr(workbench, name)
     right = dict(zip(inspect.signature(function).parameters, RIGHT[name].values(), strict=False))
-    for parameter in inspect.signature(function).parameters:
+    for parameter, kind in inspect.signature(function).parameters.items():
         for number, value in enumerate(VALUES):
             try:
                 with contextlib.suppress(WorkbenchError):
-                    function(**{**right, parameter: value})
+                    if kind.kind is inspect.Parameter.VAR_POSITIONAL:
+                        function(value, **right)
+                    else:
+                        function(**{**right, parameter: value})
             except Exception as error:
                 pytest.fail(f"{name}({parameter}=VALUES[{number}]) raises {error!r}")
     # What was not refused wrote only where it was told to.

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from workbench.keys.diff import diff_keys
     from workbench.keys.repair import fix_checkpoint
     from workbench.panels.opening import panel
+    from workbench.preflight.check import check
     from workbench.speculation.replaying import replay
+    from workbench.triage.doctor import doctor
     from workbench.weights.scan import scan_weights
 
 __version__ = "0.2.0"
@@ -28,7 +30,9 @@ _HOMES = {
     "Ledger": "workbench.hang.ledger.ledger",
     "WorkbenchError": "workbench.errors",
     "attach": "workbench.hang.attach",
+    "check": "workbench.preflight.check",
     "diff_keys": "workbench.keys.diff",
+    "doctor": "workbench.triage.doctor",
     "fix_checkpoint": "workbench.keys.repair",
     "load": "workbench.core.saving",
     "load_ipython_extension": "workbench.magics",
@@ -45,7 +49,9 @@ __all__ = [
     "Ledger",
     "WorkbenchError",
     "attach",
+    "check",
     "diff_keys",
+    "doctor",
     "fix_checkpoint",
     "load",
     "open_checkpoint",

@@ -89,7 +89,6 @@ def test_fix_writes_a_copy_that_loads(root: Path, tmp_path: Path) -> None:
         (["fix", SPECFORGE, "sglang==0.5.14", "-o", "never"], "needs no repair"),
         (["diff", "README.md", "sglang==0.5.11"], "README.md"),
         (["report", "README.md", "-o", "never.html"], "README.md"),
-        (["diff", SPECULATORS], "model"),
         (["no-such-command"], "no-such-command"),
     ],
 )
@@ -124,6 +123,8 @@ def test_version_and_full_disk(root: Path) -> None:
 
 
 VERBS = {
+    "check": ("no/such.sh",),
+    "doctor": ("no/such",),
     "diff": ("no/such", "sglang==0.5.14"),
     "fix": ("no/such", "sglang==0.5.14", "-o", "never"),
     "weights": ("no/such",),

@@ -13,6 +13,8 @@ from workbench.core.finding import Confidence, Finding, Severity
 from workbench.drafts import contracts
 from workbench.keys import verdict
 from workbench.keys.coverage import CHECKS, CONTRACTS, Question, covered, items
+from workbench.keys.launch_line import of_launch
+from workbench.launch.read import read_launch
 from workbench.loaders import registry
 from workbench.loaders.outcome import LoadOutcome
 from workbench.loaders.simulate import simulate
@@ -32,7 +34,16 @@ def healthy(launch: str | None = "") -> Question:
     ((version, profile),) = registry.select(engine, checkpoint.config).profiles
     outcome = simulate(profile, profile.build(checkpoint.config), checkpoint.table, version)
     kept = contracts.check_each(checkpoint, outcome)
-    return Question(checkpoint.table, outcome, kept, launch=launch, draft=True)
+    text = (
+        "python -m sglang.launch_server --model-path t --speculative-algorithm EAGLE3 "
+        "--speculative-draft-model-path d"
+    )
+    read = read_launch(text, version=version)
+    target = workbench.open_checkpoint("data/drafts/target")
+    ruled = of_launch(read, outcome, checkpoint, target) if launch == "" else ()
+    return Question(
+        checkpoint.table, outcome, kept, launch=launch, launched=read, ruled=ruled, draft=True
+    )
 
 
 def test_a_draft_that_loads_is_an_all_clear() -> None:

@@ -13,7 +13,7 @@ from workbench.cli.options import Ckpt, Force, Html, Json, Markdown, Model, Targ
 
 def diff(
     ckpt: Ckpt,
-    model: Model,
+    model: Model = "sglang",
     target: Target = None,
     python: Annotated[
         str | None, typer.Option(help="The engine's own Python: its real loader runs there.")

@@ -18,8 +18,10 @@ from typing import Annotated, Any, NoReturn, TextIO
 import typer
 
 from workbench import __version__
+from workbench.cli.check import check
 from workbench.cli.collect import collect
 from workbench.cli.diff import diff
+from workbench.cli.doctor import doctor
 from workbench.cli.exits import MEANING, ExitCode
 from workbench.cli.fix import fix
 from workbench.cli.hang import hang
@@ -31,7 +33,7 @@ from workbench.cli.weights import weights
 from workbench.errors import WorkbenchError
 
 VERBS: tuple[Callable[..., ExitCode], ...] = (
-    diff, fix, weights, hang, collect, watch, replay, report,
+    check, doctor, diff, fix, weights, hang, collect, watch, replay, report,
 )  # fmt: skip
 # Flags that ask for text and for no verdict: only they may exit 0 without one.
 _TEXT_ONLY = ("--help", "--version")
@@ -89,6 +91,7 @@ def main() -> NoReturn:
         if isinstance(stream, io.TextIOWrapper):
             # A name may be more than the terminal's encoding.
             stream.reconfigure(errors="backslashreplace")
+    sys.argv[1:] = _with_verb(sys.argv[1:])
     try:
         app()
         code: object = None  # it always leaves by SystemExit
@@ -109,6 +112,14 @@ def main() -> NoReturn:
             raise
         _leave_with(_our_mistake(error))
     sys.exit(_earned(code, sys.argv[1:]))
+
+
+def _with_verb(arguments: list[str]) -> list[str]:
+    """Return the arguments with ``doctor`` before a thing in the place of a verb."""
+    names = {verb.__name__ for verb in VERBS} | {"ledger"}
+    if not arguments or arguments[0].startswith("-") or arguments[0] in names:
+        return arguments
+    return ["doctor", *arguments]
 
 
 def _earned(code: object, arguments: list[str]) -> int:

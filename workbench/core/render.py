@@ -22,6 +22,8 @@ KINDS = {
     "workbench.hang/1": ("workbench.hang.judge.diagnosis", "HangDiagnosis", "hang"),
     "workbench.launches/1": ("workbench.hang.ledger.ledger", "LaunchLedger", "launches"),
     "workbench.replay/1": ("workbench.speculation.result", "Replay", "replay"),
+    "workbench.launchcheck/1": ("workbench.preflight.records", "LaunchCheck", "launchcheck"),
+    "workbench.case/1": ("workbench.triage.records", "Case", "case"),
     "workbench.ablations/1": ("workbench.speculation.ablate.ablations", "Ablations", "ablations"),
 }
 

@@ -31,6 +31,7 @@ class _Files:
 _CORE = _Files(("dom.js", "head.js", "groups.js", "grid.js", "table.js", "mount.js"), ("view.css",))
 _KINDS = {
     "keydiff": _Files(("keydiff.js",)),
+    "check": _Files(("check.js",), ("check.css",)),
     "hang": _Files(("icicle.js", "startup.js", "hang.js", "launches.js"), ("hang.css",)),
     "weights": _Files(("weights_map.js", "weights_table.js", "weights.js"), ("weights.css",)),
     "replay": _Files(
@@ -40,8 +41,10 @@ _KINDS = {
 # Schema of a result → the piece that shows it, and the function in it.
 _VIEWS = {
     "workbench.ablations/1": ("replay", "ablations"),
+    "workbench.case/1": ("check", "triage"),
     "workbench.hang/1": ("hang", "hang"),
     "workbench.keydiff/1": ("keydiff", "keydiff"),
+    "workbench.launchcheck/1": ("check", "launchcheck"),
     "workbench.launches/1": ("hang", "launches"),
     "workbench.replay/1": ("replay", "replay"),
     "workbench.weightcompare/1": ("weights", "weights"),

@@ -11,6 +11,7 @@ import calendar
 import dataclasses
 import gzip
 import io
+import lzma
 import os
 import stat
 import zipfile
@@ -32,7 +33,15 @@ RATIO_FROM = 64 << 20
 # The longest file that is read whole: a py-spy dump of a thousand deep threads has some 10 MB.
 MOST_WHOLE = 256 << 20
 _PACKINGS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
-_DAMAGED = (OSError, zipfile.BadZipFile, EOFError, zlib.error, ValueError, NotImplementedError)
+_DAMAGED = (
+    lzma.LZMAError,
+    OSError,
+    zipfile.BadZipFile,
+    EOFError,
+    zlib.error,
+    ValueError,
+    NotImplementedError,
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -73,8 +82,10 @@ class Folder:
         self.notes = list(notes)
 
     def open(self, name: str) -> IO[bytes]:
-        """Open one file as a stream of bytes; ``.gz`` is unpacked on the way."""
+        """Open one file as a stream of bytes; ``.gz`` and ``.xz`` are unpacked on the way."""
         raw = self._open(name)
+        if name.endswith(".xz"):
+            return lzma.LZMAFile(raw)
         return gzip.GzipFile(fileobj=raw) if name.endswith(".gz") else raw  # type: ignore[return-value]
 
     def read(self, name: str, most: int = MOST_WHOLE) -> bytes:

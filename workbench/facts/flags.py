@@ -299,6 +299,11 @@ def _explicit(resolved: dict[str, str]) -> None:
                 resolved[_CONFIG] = UNSET
 
 
+def defaults(version: str) -> Mapping[str, str]:
+    """Return a release's defaults by newest name; `UNSET` where the engine chooses."""
+    return _defaults(version)
+
+
 @functools.cache
 def _defaults(version: str) -> dict[str, str]:
     return {

@@ -18,6 +18,8 @@ from workbench.core.finding import Finding
 from workbench.core.verdict import Coverage, Item, Settled, State, cover
 from workbench.core.wording import plural
 from workbench.launch.records import Launch
+from workbench.launch.rules.records import Ruled
+from workbench.launch.rules.table import Rule
 from workbench.loaders.outcome import LoadOutcome, ParameterGroup
 
 # What each contract compares, in words; its key is the name of the contract's function.
@@ -60,6 +62,8 @@ class Question:
         What of a given launch was not understood, "" where all was; None where none was given.
     launched
         The launch itself, as it was read.
+    ruled
+        What the rules of a launch find in it.
     draft
         Whether the checkpoint is an EAGLE-3 draft: only then its target and its launch matter.
     """
@@ -72,6 +76,7 @@ class Question:
     target: bool = False
     launch: str | None = None
     launched: Launch | None = None
+    ruled: tuple[tuple[Rule, Ruled], ...] = ()
     draft: bool = False
 
     @property
@@ -108,6 +113,8 @@ def items(question: Question) -> Iterator[Item]:
     if question.launch is not None:
         yield Item("argument", LAUNCH)
         yield from _unread(question.launched)
+        for rule in dict.fromkeys(rule for rule, _ in question.ruled):
+            yield Item(rule.kind, rule.name, essential=rule.essential)
     elif question.draft:
         how = "the launch line was not given (launch=)"
         yield Item("argument", "arguments of the launch", "open", how, essential=False)
@@ -212,6 +219,12 @@ def launch_line(question: Question) -> Iterator[Settled]:
         yield Settled("argument", LAUNCH, state, question.launch or _understood(question.launched))
 
 
+def launch_rules(question: Question) -> Iterator[Settled]:
+    """Settle what the rules of a launch find: its parser, its own checks, the sums."""
+    for rule, one in question.ruled:
+        yield Settled(rule.kind, rule.name, _sure(question, one.state), one.how)
+
+
 def _understood(launch: Launch | None) -> str:
     count = len(launch.arguments) if launch is not None else 0
     return f"understood ({plural(count, 'argument')})" if count else "understood"
@@ -223,4 +236,6 @@ def _sure(question: Question, state: State) -> State:
 
 
 Check = Callable[[Question], Iterator[Settled]]
-CHECKS: tuple[Check, ...] = (release, config, ends, keys, parameters, contracts, launch_line)
+CHECKS: tuple[Check, ...] = (
+    release, config, ends, keys, parameters, contracts, launch_line, launch_rules,
+)  # fmt: skip

@@ -18,7 +18,7 @@ from workbench.drafts import contracts
 from workbench.errors import WorkbenchError, shown
 from workbench.facts.flat_config import flattened
 from workbench.keys import coverage, verdict
-from workbench.keys.launch_line import doubt
+from workbench.keys.launch_line import doubt, of_launch, with_rules
 from workbench.keys.records import KeyDiff, Rename, VersionAnswer
 from workbench.keys.rename import propose
 from workbench.launch.read import read_launch
@@ -313,9 +313,11 @@ def _result(
     renames = _proposals(checkpoint.table, answer)
     read = None if launch is None else _launch(launch, outcome.engine, outcome.version)
     kept = _contracts(checkpoint, outcome, target, read, answer.uncovered)
-    findings = _findings(checkpoint, outcome, renames, kept, answer.uncovered)
     unsure = "" if certain else why or "this release is not known"
     draft = any(name in kept for name in ("vocabulary", "auxiliary_layers"))
+    ruled = of_launch(read, outcome, checkpoint if draft else None, target) if certain else ()
+    findings = _findings(checkpoint, outcome, renames, kept, answer.uncovered)
+    findings = with_rules(findings, ruled)
     question = coverage.Question(
         table=checkpoint.table,
         outcome=outcome,
@@ -325,6 +327,7 @@ def _result(
         target=target is not None,
         launch=None if read is None else doubt(read, outcome.engine, outcome.version, draft),
         launched=read,
+        ruled=ruled,
         draft=draft,
     )
     covered = coverage.covered(question)

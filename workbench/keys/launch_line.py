@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
+from workbench.core.finding import GRAVITY, Finding
 from workbench.core.wording import plural
 from workbench.launch.records import Launch
+from workbench.launch.rules.models import THERE
+from workbench.launch.rules.records import Model, Ruled, Served
+from workbench.launch.rules.sums import WEIGHTS
+from workbench.launch.rules.table import RULES, Rule, ruled, without_models
+from workbench.loaders.outcome import LoadOutcome
 
 # What SGLang's releases take as --speculative-algorithm, in capitals.
 ALGORITHMS = frozenset({"EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM", "LOOKAHEAD", "DFLASH"})
@@ -49,3 +56,47 @@ def _reasons(launch: Launch, version: str, draft: bool) -> Iterator[str]:
         yield f"the algorithm {algorithm or '(none)'} is not known"
     elif draft and not doubts and launch.state(_ALGORITHM) == "absent":
         yield "it names no speculative algorithm for this draft"
+
+
+def of_launch(
+    launch: Launch | None, outcome: LoadOutcome, draft: Any, target: Any
+) -> tuple[tuple[Rule, Ruled], ...]:
+    """Return what the rules of a launch find; those that need the models only where these were given.
+
+    Parameters
+    ----------
+    draft, target
+        The checkpoints, None where they were not given.
+    """
+    if launch is None or launch.engine != "sglang" or outcome.engine != "sglang":
+        return ()
+    models = (
+        _model(launch.target or "the target", target),
+        _model(launch.draft or "the draft", draft),
+    )
+    served = Served(launch, outcome.version, *models)
+    chosen = without_models()
+    if target is not None and draft is not None:
+        chosen = tuple(rule for rule in RULES if rule.name not in (THERE, WEIGHTS))
+    found = tuple(ruled(served, chosen))
+    # What these rules cannot settle is not asked by a diff of keys: only what they find wrong counts, unless
+    # both models and a whole command are there.
+    whole = target is not None and not served.fragment and launch.target is not None
+    return tuple(
+        (rule, one)
+        for rule, one in found
+        if (whole or one.state == "wrong")
+        and (one.finding is None or one.finding.code != "argument_required")
+    )
+
+
+def _model(name: str, checkpoint: Any) -> Model | None:
+    return None if checkpoint is None else Model(name, checkpoint.config)
+
+
+def with_rules(
+    findings: tuple[Finding, ...], found: tuple[tuple[Rule, Ruled], ...]
+) -> tuple[Finding, ...]:
+    """Return findings with those of the rules, errors first."""
+    more = [one.finding for _, one in found if one.finding is not None]
+    return tuple(sorted([*findings, *more], key=lambda finding: GRAVITY[finding.severity]))

@@ -247,8 +247,9 @@ def _assembled(start: Start, context: Context) -> Launch:
         unread = Unread(program.name, "its arguments are not read", options=True)
         return dataclasses.replace(launch, not_read=(unread,))
     where = Place(context.source, start.line)
+    words: Sequence[str] = program.arguments
     if program.engine == "sglang":
-        read = _sglang(start, version or context.version, where, context)
+        read, words = _sglang(start, version or context.version, where, context)
     else:
         read = _other(start, where, context)
     last = {one.key: one.value for one in read.arguments}
@@ -258,6 +259,7 @@ def _assembled(start: Start, context: Context) -> Launch:
         not_read=read.not_read,
         target=last.get("model-path"),
         draft=last.get("speculative-draft-model-path"),
+        options=tuple(words),
     )
 
 
@@ -277,22 +279,26 @@ def _version(program: Program, context: Context) -> tuple[str, str]:
     return "", ""
 
 
-def _sglang(start: Start, version: str, where: Place, context: Context) -> Arguments:
+def _sglang(
+    start: Start, version: str, where: Place, context: Context
+) -> tuple[Arguments, Sequence[str]]:
+    """Return the arguments, and the words that the parser gets: those of a configuration file first."""
     words: Sequence[str] = start.program.arguments
     if start.program.name.startswith("sglang_router"):
         words = _without_router(words)
     read = options.read_arguments(words, version, where)
     named = next((one for one in reversed(read.arguments) if one.key == "config"), None)
     if named is None or named.value is None:
-        return read
+        return read, words
     values, why = _config(named.value, start, context)
     if values is None:
         unread = Unread(f"--config {named.value}", why, options=True)
         # What the line itself says outweighs the file.
-        return Arguments(read.arguments, (*read.not_read, unread))
+        return Arguments(read.arguments, (*read.not_read, unread)), words
     text = options.from_config(values)
     from_file = options.read_arguments(text, version, Place(named.value))
-    return Arguments((*from_file.arguments, *read.arguments), (*from_file.not_read, *read.not_read))
+    both = Arguments((*from_file.arguments, *read.arguments), (*from_file.not_read, *read.not_read))
+    return both, [*text, *words]
 
 
 def _without_router(words: Sequence[str]) -> list[str]:

@@ -81,7 +81,9 @@ def _in_folder(folder: Path) -> Path:
     record = folder / "launch.json"
     if record.is_file():
         return record
-    logs = sorted(folder.glob("*.log"))
+    logs = sorted(
+        file for file in folder.iterdir() if re.search(r"\.log(?:\.(?:gz|xz|bz2))?$", file.name)
+    )
     if len(logs) == 1:
         return logs[0]
     raise WorkbenchError(

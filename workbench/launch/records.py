@@ -106,6 +106,10 @@ class Launch:
         The whole command, in words; a variable that is not known is written as ``$NAME``.
     before
         Those of its words that stand before the server and run it: ``numactl -N 0``.
+    options
+        The words behind the server, those of its configuration file first, as its parser gets them; what is
+        not known in them is a hole (`workbench.launch.holes`). Empty where no command line was read: a log
+        prints what the parser made of one.
     """
 
     engine: str
@@ -123,6 +127,7 @@ class Launch:
     log: str = ""
     words: tuple[str, ...] = ()
     before: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
 
     def argument(self, key: str) -> Argument | None:
         """Return the argument that holds, by its name in the newest release; None where it is not given."""

@@ -1,0 +1,226 @@
+"""`check`: a launch before it is made."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import WorkbenchError, shown
+from workbench.facts import rows
+from workbench.launch.read import read_launch
+from workbench.launch.records import Launch
+from workbench.launch.rules.records import Served
+from workbench.launch.rules.settings import UnknownValueError
+from workbench.launch.rules.speculation import takes_own_draft
+from workbench.loaders import registry
+from workbench.preflight import answer, question, reading
+from workbench.preflight.reading import Opened
+from workbench.preflight.records import LaunchCheck, Setting
+
+
+def check(
+    launch: Any,
+    *,
+    target: Any = None,
+    draft: Any = None,
+    engine: str = "",
+) -> LaunchCheck:
+    """Say what a launch will do, before anything is started.
+
+    The command line is read as the parser of its release reads it; then the engine's own checks, and the
+    models' configs and headers, are gone through. Nothing is started, nothing of a checkpoint is executed,
+    and the network is not asked.
+
+    Parameters
+    ----------
+    launch
+        A command line, a script, a list of arguments, a log, a configuration file, a manifest (as text or
+        as a path), or a PID.
+    target, draft
+        The models, where the launch does not name a place on this machine: a path, or a `Checkpoint`.
+    engine
+        ``"sglang==0.5.11"``, where the launch does not say which release it starts.
+
+    Returns
+    -------
+    LaunchCheck
+        ``ok`` is True, False, or None where it cannot be told; `faults` has what fails, in order of time.
+
+    Raises
+    ------
+    WorkbenchError
+        There is no such file or process, or it holds no launch.
+    """
+    if not isinstance(engine, str):
+        raise WorkbenchError(
+            f"engine={shown(engine)} is not the name of an engine",
+            next_step='Write it as "sglang==0.5.11".',
+        )
+    wanted = registry.parse(engine) if engine else registry.Engine("")
+    read = _read(launch, wanted)
+    version, basis = _version(read, wanted)
+    if version and version != read.version and not isinstance(launch, Launch):
+        read = read_launch(launch, engine=read.engine or wanted.name, version=version)
+    folder = reading.folder_of(read)
+    opened = _models(read, target, draft, folder)
+    asked = _question(read, version, opened)
+    return _result(asked, read, version, basis, opened)
+
+
+def _read(launch: Any, wanted: registry.Engine) -> Launch:
+    if isinstance(launch, Launch):
+        return launch
+    return read_launch(launch, engine=wanted.name, version=wanted.version)
+
+
+def _version(launch: Launch, wanted: registry.Engine) -> tuple[str, str]:
+    """Return the release, and how it is known: given, proved by the launch, or installed here."""
+    name = launch.engine or wanted.name or "sglang"
+    if wanted.version and wanted.name in (name, ""):
+        if launch.version and launch.version != wanted.version:
+            return (
+                wanted.version,
+                f"given; the launch itself is of {launch.version} ({launch.version_basis})",
+            )
+        return wanted.version, "given"
+    if launch.version:
+        return launch.version, launch.version_basis
+    installed = registry.installed(name) if name in registry.ROOMS else ""
+    return (installed, "installed next to the workbench") if installed else ("", "")
+
+
+def _models(
+    launch: Launch, target: Any, draft: Any, folder: Path | None
+) -> tuple[Opened | None, Opened | None]:
+    """Open target and draft, as far as they are here."""
+    found: list[Opened | None] = []
+    for given, named in ((target, launch.target), (draft, launch.draft)):
+        if given is not None:
+            found.append(reading.of_object(given, named or "", folder))
+        elif named:
+            found.append(reading.open_model(named, folder))
+        else:
+            found.append(None)
+    if launch.image:  # paths are those of the container
+        found = [
+            one and Opened(dataclasses.replace(one.model, absent=False), one.checkpoint)
+            for one in found
+        ]
+    return found[0], found[1]
+
+
+def _question(
+    launch: Launch, version: str, opened: tuple[Opened | None, Opened | None]
+) -> question.Question:
+    if launch.engine != "sglang":
+        return question.Question(launch, None, _not_known(launch))
+    target, draft = opened
+    # Without a release, what the newest refuses another may take: nothing is certain then.
+    served = Served(
+        launch,
+        version,
+        target.model if target is not None else None,
+        draft.model if draft is not None else None,
+    )
+    unsure = _unsure(version)
+    asked = question.Question(launch, served, unsure)
+    return dataclasses.replace(asked, loadings=tuple(_loadings(served, opened)))
+
+
+def _not_known(launch: Launch) -> str:
+    if not launch.engine:
+        return "; ".join(map(str, launch.not_read[:1])) or "no launch of a known server was found"
+    name = {"vllm": "vLLM", "tensorrt-llm": "TensorRT-LLM"}.get(launch.engine, launch.engine)
+    return f"this launches {name}, whose arguments are read and not checked"
+
+
+def _unsure(version: str) -> str:
+    if not version:
+        return (
+            "the launch does not say which release it starts; give it with --engine sglang==VERSION"
+        )
+    if rows.known("sglang", version) is None:
+        return f"SGLang {version} was not read: the answer is that of {rows.nearest('sglang', version)}"
+    return ""
+
+
+def _loadings(
+    served: Served, opened: tuple[Opened | None, Opened | None]
+) -> list[question.Loading]:
+    """Ask what becomes of the keys of draft and target."""
+    target, draft = opened
+    found = []
+    if not served.version:
+        return []
+    try:
+        drafts = served.speculates
+        own = served.settings.text("speculative-draft-model-path") is None
+    except UnknownValueError:  # its rule says so
+        drafts, own = False, True
+    if drafts and draft is not None:
+        found.append(_loading(question.DRAFT, served, draft, target))
+    elif drafts and own and target is not None and takes_own_draft(served, target.model):
+        found.append(_loading(question.DRAFT, served, target, None))
+    if target is not None and target.model.readable:
+        found.append(_loading(question.TARGET, served, target, None))
+    return found
+
+
+def _loading(role: str, served: Served, opened: Opened, target: Opened | None) -> question.Loading:
+    from workbench.keys.diff import diff_keys
+    from workbench.loaders.sglang import class_for, draft_class_for
+
+    if opened.checkpoint is None:
+        return question.Loading(role, None, opened.model.problem or "its weights are not here")
+    config = opened.model.config
+    named = draft_class_for(config) if role == question.DRAFT else class_for(config)
+    engine = f"sglang=={served.version}" + (f":{named}" if named else "")
+    try:
+        diff = diff_keys(
+            opened.checkpoint,
+            engine,
+            launch=served.launch if role == question.DRAFT else None,
+            target=target.checkpoint
+            if target is not None and target.checkpoint is not None
+            else None,
+        )
+    except WorkbenchError as error:
+        return question.Loading(
+            role, None, f"{error.what} ({error.why})" if error.why else error.what
+        )
+    return question.Loading(role, diff)
+
+
+def _result(
+    asked: question.Question,
+    launch: Launch,
+    version: str,
+    basis: str,
+    opened: tuple[Opened | None, Opened | None],
+) -> LaunchCheck:
+    covered = question.covered(asked)
+    found = answer.faults(asked)
+    line = answer.line(asked)
+    who = (
+        f"SGLang {version}".strip() if launch.engine == "sglang" else launch.engine or "the engine"
+    )
+    return LaunchCheck(
+        verdict=answer.verdict(asked, covered, found, who),
+        source=launch.source or "a command line",
+        form=launch.form,
+        engine=launch.engine,
+        version=version,
+        version_basis=basis,
+        target=launch.target or (opened[0].model.name if opened[0] else ""),
+        draft=launch.draft or (opened[1].model.name if opened[1] else ""),
+        faults=found,
+        arguments=tuple(
+            Setting(one.name, "not known" if one.value is None else one.value, str(one.where))
+            for one in launch.arguments
+        ),
+        corrected=line.text,
+        left=line.left,
+        not_read=tuple(map(str, launch.not_read)),
+        findings=answer.findings(asked),
+    )

@@ -1,0 +1,177 @@
+"""What the things say together: the launches, with their release, models, log and how they are known."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from workbench.errors import WorkbenchError
+from workbench.launch.files import read_file
+from workbench.launch.read import read_launch
+from workbench.launch.records import Launch
+from workbench.preflight.reading import place_of
+from workbench.speculation.evidence.read_counts import logged_of
+from workbench.speculation.evidence.tally import Logged
+from workbench.triage.things import Thing
+
+_ASSERT = re.compile(
+    r"device-side assert|CUDA error: an illegal|index out of bounds|out of bounds: "
+)
+# Names of copies whose weights or keys are not those of the folder that they were made from.
+_CHANGED = re.compile(
+    r"(?i)repair|fix|renam|convert|patch|mend|sglang|quant|fp8|int[48]|merge|prun"
+)
+_READY = "The server is fired up and ready to roll"
+_LOGS = re.compile(r"\.(?:log|out)(?:\.(?:gz|xz|bz2))?$")
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """A model of a launch, where it was found.
+
+    Attributes
+    ----------
+    stands_in
+        Whether another folder stands for the one that the launch names: the name of the served copy begins
+        with its name, and what differs in the copy is not known.
+    changed
+        Whether the name of the served copy says that its weights or keys were changed.
+    """
+
+    place: str
+    stands_in: bool = False
+    changed: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Served:
+    """One launch, and what its evidence says.
+
+    Attributes
+    ----------
+    thing
+        What it was read from.
+    why
+        Why there is no launch, "" where there is one.
+    ready, logged, asserted
+        What the log says: that the server became ready, its acceptance, and a line of a failed assertion on
+        the device.
+    """
+
+    thing: Thing
+    launch: Launch | None = None
+    why: str = ""
+    ready: bool = False
+    logged: Logged | None = None
+    asserted: str = ""
+    target: Found | None = None
+    draft: Found | None = None
+
+
+def served(thing: Thing, target: str, draft: str) -> Served:
+    """Return what a thing says of a launch; `target` and `draft` were handed over next to it."""
+    launch, why = _launch(thing)
+    text = _log_of(thing)
+    logged = logged_of(text)[0] if text else None
+    failed = _ASSERT.search(text)
+    line = text[text.rfind("\n", 0, failed.start()) + 1 :].split("\n", 1)[0] if failed else ""
+    folder = _folder(thing)
+    named = (launch.target, launch.draft) if launch is not None else (None, None)
+    models = [
+        Found(given) if given else _find(name, folder)
+        for name, given in zip(named, (target, draft), strict=True)
+    ]
+    return Served(
+        thing, launch, why, _READY in text, logged, line.strip()[:200], models[0], models[1]
+    )
+
+
+def _folder(thing: Thing) -> Path | None:
+    if thing.kind in ("run", "case"):
+        return Path(thing.place)
+    return Path(thing.place).parent if thing.kind == "log" else Path()
+
+
+def _launch(thing: Thing) -> tuple[Launch | None, str]:
+    try:
+        if thing.kind == "process":
+            found = read_launch(thing.pid)
+        elif thing.kind == "launch" and not Path(thing.place[:4096]).is_file():
+            found = read_launch(thing.place)
+        else:
+            found = read_launch(Path(thing.place))
+    except WorkbenchError as error:
+        return None, f"{error.what}: {error.why}".rstrip(": ")
+    except OSError as error:
+        return None, str(error)
+    if not found.engine:
+        return None, "; ".join(map(str, found.not_read[:1])) or "it holds no launch"
+    return found, ""
+
+
+def _log_of(thing: Thing) -> str:
+    """Return the text of the log, "" where there is none that can be read."""
+    for place in _logs(thing):
+        try:
+            return read_file(place).text
+        except WorkbenchError:
+            continue
+    return ""
+
+
+def _logs(thing: Thing) -> Iterator[Path]:
+    if thing.kind == "log":
+        yield Path(thing.place)
+    elif thing.kind == "run":
+        names = [one for one in sorted(Path(thing.place).iterdir()) if _LOGS.search(one.name)]
+        yield from sorted(names, key=lambda one: not one.name.startswith("server"))
+
+
+def _find(name: str | None, folder: Path | None) -> Found | None:
+    """Find a model by the name that a launch has for it, near the evidence.
+
+    A copy that was made for serving is often not kept. A single folder next to it, with the beginning of its
+    name as its name, then stands for it.
+    """
+    if not name:
+        return None
+    place = place_of(name, folder)
+    if place is not None:
+        return Found(str(place))
+    parent = place_of(str(Path(name).parent), folder) if "/" in name else None
+    if parent is None or not parent.is_dir():
+        return None
+    last = Path(name).name
+    alike = [
+        one
+        for one in sorted(parent.iterdir())
+        if one.is_dir() and re.match(re.escape(one.name) + r"[-_.]", last)
+    ]
+    if len(alike) != 1:
+        return None
+    changed = bool(_CHANGED.search(last[len(alike[0].name) :]))
+    return Found(str(alike[0]), stands_in=True, changed=changed)
+
+
+def roles(checkpoints: Sequence[Thing]) -> tuple[str, str]:
+    """Return which of the checkpoints that were handed over is the target, and which the draft."""
+    from workbench.checkpoint.open import open_checkpoint
+
+    target = draft = ""
+    for thing in checkpoints:
+        try:
+            opened = open_checkpoint(thing.place)
+            named = (
+                *opened.config.architectures,
+                str(opened.config.raw.get("speculators_model_type", "")),
+            )
+        except WorkbenchError:
+            continue
+        small = len(opened.table) < 64 and any("fc.weight" in one for one in opened.names)
+        if small or any(re.search(r"(?i)eagle|nextn|draft|mtp$", one) for one in named):
+            draft = draft or thing.place
+        else:
+            target = target or thing.place
+    return target, draft

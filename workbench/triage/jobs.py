@@ -1,0 +1,209 @@
+"""The jobs that apply to what was handed over, in the order of their cost, and the faults that they prove."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from msgspec import structs
+
+from workbench.core.finding import Finding
+from workbench.core.result import Result
+from workbench.errors import WorkbenchError
+from workbench.preflight.records import LaunchCheck
+from workbench.triage.evidence import Served
+from workbench.triage.records import Answered, Cause, Job
+from workbench.triage.things import Thing
+
+NO_DRAFT_ACCEPTED = 1.05
+"""A mean acceptance length up to here is one target token a round, within what a log rounds to."""
+ACCEPTS = 1.2
+# Faults that a server cannot have that became ready: its copy of the model differs from the one at hand.
+_STOPS = frozenset({
+    "config_refused", "speculators_config", "no_architecture", "shapes_differ", "fc_width",
+    "target_hidden_size_null", "model_absent",
+})  # fmt: skip
+# The most damaging first; whatever is not here comes behind.
+_GRAVE = (
+    "keys_lost", "tensors_missing", "launched_as_eagle", "base_architecture", "d2t_absolute",
+    "no_capture_hooks",
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What one job answered, the faults that follow, and its result."""
+
+    answer: Answered
+    causes: tuple[Cause, ...] = ()
+    result: Result | None = None
+
+
+Say = Callable[[Answered], None]
+
+
+def _cause(finding: Finding, job: Job, subject: str, certain: bool) -> Cause:
+    sure = certain and finding.confidence == "certain"
+    return Cause(finding.code, finding.title, finding.next_step, job, subject, sure)
+
+
+def _serious(result: Result) -> Iterator[Finding]:
+    for finding in result.findings:
+        if finding.severity == "error":
+            yield finding
+
+
+def acceptance(one: Served) -> Outcome | None:
+    """Read the acceptance length in the log."""
+    logged = one.logged
+    if logged is None:
+        return None
+    mean = logged.accept_length
+    text = f"accept len {mean:.2f} in {logged.lines:,} lines of the log"
+    if mean <= NO_DRAFT_ACCEPTED and logged.lines > 1:
+        return Outcome(
+            Answered("acceptance", one.thing.name, False, f"{text}: draft tokens are not accepted")
+        )
+    ok = True if mean >= ACCEPTS else None
+    return Outcome(Answered("acceptance", one.thing.name, ok, text))
+
+
+def check(one: Served) -> Outcome:
+    """Check the launch, with the models that were found."""
+    from workbench.preflight.check import check as check_launch
+
+    assert one.launch is not None
+    target, draft = (
+        model.place if model is not None else None for model in (one.target, one.draft)
+    )
+    found = check_launch(one.launch, target=target, draft=draft)
+    stands_in = bool(one.draft and one.draft.stands_in)
+    causes = tuple(_of_check(found, one, stands_in))
+    ok = found.ok
+    if (one.ready or stands_in) and ok is False and not any(cause.certain for cause in causes):
+        ok = None
+    text = "; ".join(cause.title for cause in causes[:3]) or found.summary
+    if not causes and ok is None and found.ok is False:
+        text = "the models that were served are not here: those at hand differ from them"
+    return Outcome(Answered("check", one.thing.name, ok, text), causes, found)
+
+
+def _of_check(found: LaunchCheck, one: Served, stands_in: bool) -> Iterator[Cause]:
+    """Yield the faults of a launch; those that its own log contradicts are left out."""
+    of_launch = {fault.code: fault for fault in found.faults}
+    healthy = one.logged is not None and one.logged.accept_length >= ACCEPTS
+    for finding in _serious(found):
+        fault = of_launch.get(finding.code)
+        late = fault is not None and fault.moment in ("serving", "first request", "unknown")
+        if (one.ready or stands_in) and finding.code in _STOPS:
+            continue
+        if one.ready and fault is not None and not late:
+            continue
+        if one.draft is not None and one.draft.changed and finding.code != "launched_as_eagle":
+            continue  # its keys and weights are those of another copy; its kind is the same
+        from_draft = finding.code not in ("launched_as_eagle",) and not finding.code.startswith(
+            "argument_"
+        )
+        of_copy = stands_in and from_draft
+        if of_copy and healthy:
+            continue
+        certain = bool(fault and fault.certain) and not of_copy
+        subject = f"{one.draft.place}" if of_copy and one.draft is not None else one.thing.name
+        # A config that is refused is flattened first: its keys are lost all the same.
+        if of_copy and finding.code == "keys_lost":
+            subject = (
+                f"{subject}, in the place of {one.launch.draft if one.launch else 'the draft'}"
+            )
+        cause = _cause(finding, "check", subject, certain)
+        counted = _lost_keys(found) if finding.code == "keys_lost" else ""
+        yield structs.replace(cause, title=counted) if counted else cause
+
+
+def _lost_keys(found: LaunchCheck) -> str:
+    """Return how many of the draft's keys are lost, "" where they are not the draft's."""
+    keys = [
+        item for item in found.verdict.coverage.items
+        if item.kind == "key" and item.name.endswith(" of the draft")
+    ]  # fmt: skip
+    lost = sum(item.count for item in keys if item.state == "wrong")
+    total = sum(item.count for item in keys)
+    return (
+        f"{found.engine_text} silently ignores {lost} of {total} keys of the draft" if lost else ""
+    )
+
+
+def hang(thing: Thing) -> Outcome:
+    """Diagnose a process, a case, a folder of dumps or a log."""
+    try:
+        if thing.kind == "process":
+            from workbench.hang.attach import attach
+
+            found = attach(thing.pid, interval=10.0)
+        else:
+            from workbench.hang.open_evidence import open_evidence
+
+            found = open_evidence(thing.place)
+    except WorkbenchError as error:
+        return Outcome(
+            Answered("hang", thing.name, None, f"{error.what}: {error.why}".rstrip(": "))
+        )
+    causes: tuple[Cause, ...] = ()
+    if found.ok is False:
+        step = f"Change one thing: {found.experiment.change}." if found.experiment.change else ""
+        causes = (
+            Cause(
+                f"hang_{found.state}", found.summary, step.replace("..", "."), "hang", thing.name
+            ),
+        )
+    return Outcome(Answered("hang", thing.name, found.ok, found.summary), causes, found)
+
+
+def diff(place: str, target: str, engine: str) -> Outcome:
+    """Compare a checkpoint's keys with what a release takes, or every known release."""
+    from workbench.keys.diff import diff_keys
+
+    try:
+        found = diff_keys(place, engine or "sglang", target=target or None)
+    except WorkbenchError as error:
+        return Outcome(Answered("diff", place, None, f"{error.what}: {error.why}".rstrip(": ")))
+    causes = tuple(
+        _cause(finding, "diff", place, found.ok is False)
+        for finding in _serious(found)
+        if finding.changes_output and found.ok is not None
+    )
+    return Outcome(Answered("diff", place, found.ok, found.summary), causes, found)
+
+
+def weights(place: str, target: str) -> Outcome:
+    """Scan a sample of a checkpoint's weights."""
+    from workbench.weights.scan import scan_weights
+
+    try:
+        found = scan_weights(place, sample=64, target=target or None)
+    except WorkbenchError as error:
+        return Outcome(Answered("weights", place, None, f"{error.what}: {error.why}".rstrip(": ")))
+    causes = (
+        tuple(_cause(one, "weights", place, found.ok is False) for one in _serious(found))
+        if found.ok is False
+        else ()
+    )
+    return Outcome(Answered("weights", place, found.ok, found.summary), causes, found)
+
+
+def first(causes: list[Cause]) -> tuple[Cause, ...]:
+    """Return the causes, each once, the certain and the most damaging first."""
+    kept: dict[tuple[str, str], Cause] = {}
+    for cause in causes:
+        before = kept.get((cause.code, cause.title))
+        if before is None or (cause.certain and not before.certain):
+            kept[cause.code, cause.title] = cause
+    order = {code: at for at, code in enumerate(_GRAVE)}
+
+    def grave(cause: Cause) -> tuple[Any, ...]:
+        # A crash follows from what the other jobs find; a hang is what hurts now.
+        crash = cause.job == "hang" and cause.code != "hang_hung"
+        hung = cause.code != "hang_hung"
+        return (hung, crash, order.get(cause.code, len(order)), not cause.certain)
+
+    return tuple(sorted(kept.values(), key=grave))
