@@ -29,14 +29,18 @@ SERVERS = (
     "incident/test_server.py",
     "incident/test_hang.py",
 )
-# Tests that run the shipped notebooks, which write into the same folder.
-NOTEBOOKS = (
+# Tests that start kernels: some write into one folder or share a JupyterLab, and a kernel that starts beside
+# another may be given its port. One worker runs them all, one after the other.
+KERNELS = (
     "notebooks/test_notebooks.py",
     "notebooks/test_hang_notebook.py",
     "browser/test_report.py",
+    "browser/test_lab.py",
+    "browser/test_panel.py",
+    "browser/test_reopened.py",
+    "cli/test_report.py",
+    "core/test_bars.py",
 )
-# Tests that share a JupyterLab, which takes long to start.
-LABS = ("browser/test_lab.py", "browser/test_panel.py")
 REQUIRED = {name for name in os.environ.get("REQUIRE", "").split(",") if name}
 
 
@@ -50,7 +54,22 @@ def group_of(file: str) -> str:
     place = file.removeprefix("tests/")
     if place.startswith(PROCESSES + SERVERS):
         return "processes"
-    return "notebooks" if place in NOTEBOOKS else "labs" if place in LABS else ""
+    return "kernels" if place in KERNELS else ""
+
+
+# What waits for servers and browsers more than it computes: begun first, it ends beside the rest.
+SLOW = ("browser/", "notebooks/", "engines/", "hang/live/", "speculation/")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files first that take long, though they have few tests; the order within a file stays."""
+
+    def late(item: pytest.Item) -> bool:
+        file = item.path.relative_to(ROOT).as_posix()
+        return not (group_of(file) or file.removeprefix("tests/").startswith(SLOW))
+
+    items.sort(key=late)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -59,6 +78,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     if config.getoption("dist") != "loadfile":
         return None
     from xdist.scheduler.loadfile import LoadFileScheduling
+
+    config.option.loadscopereorder = False  # it puts the files with the fewest tests last
 
     class ByGroup(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:

@@ -202,8 +202,8 @@ def _judge(
         said = f"shape {list(keys.shape)}, the engine wants {list(slot.shape)}"
         if slot.tolerates(keys.shape):
             said += "; it silently cuts or pads"
-        elif 0 in keys.shape and profile.engine == "sglang":
-            said += "; it has no values, and nothing is written"  # the loaders were seen to go on
+        elif 0 in keys.shape and slot.shard and profile.engine == "sglang":
+            said += "; it has no values, and nothing is written"  # parts of a fused parameter: seen
         elif profile.mismatch == "raises":
             said = RAISES + said
         place = profile.notes.get("mismatch", profile.place)
