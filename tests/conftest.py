@@ -7,7 +7,6 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,17 +28,11 @@ SERVERS = (
     "incident/test_server.py",
     "incident/test_hang.py",
 )
-# Tests that start kernels: some write into one folder or share a JupyterLab, and a kernel that starts beside
-# another may be given its port. One worker runs them all, one after the other.
-KERNELS = (
+# Tests that run the shipped notebooks, which write into the same folder.
+NOTEBOOKS = (
     "notebooks/test_notebooks.py",
     "notebooks/test_hang_notebook.py",
     "browser/test_report.py",
-    "browser/test_lab.py",
-    "browser/test_panel.py",
-    "browser/test_reopened.py",
-    "cli/test_report.py",
-    "core/test_bars.py",
 )
 REQUIRED = {name for name in os.environ.get("REQUIRE", "").split(",") if name}
 
@@ -49,50 +42,12 @@ def pytest_report_header() -> str:
     return f"required: {named}"
 
 
-def group_of(file: str) -> str:
-    """Return which of the groups a test file belongs to, "" for none; the path is from the repository."""
-    place = file.removeprefix("tests/")
-    if place.startswith(PROCESSES + SERVERS):
-        return "processes"
-    return "kernels" if place in KERNELS else ""
-
-
-# What waits for servers and browsers more than it computes: begun first, it ends beside the rest.
-SLOW = ("browser/", "notebooks/", "engines/", "hang/live/", "speculation/")
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the files first that take long, though they have few tests; the order within a file stays."""
-
-    def late(item: pytest.Item) -> bool:
-        file = item.path.relative_to(ROOT).as_posix()
-        return not (group_of(file) or file.removeprefix("tests/").startswith(SLOW))
-
-    items.sort(key=late)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give all files of a group to one worker: in two, one of them would only wait for the lock."""
-    if config.getoption("dist") != "loadfile":
-        return None
-    from xdist.scheduler.loadfile import LoadFileScheduling
-
-    config.option.loadscopereorder = False  # it puts the files with the fewest tests last
-
-    class ByGroup(LoadFileScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            file: str = super()._split_scope(nodeid)
-            return group_of(file) or file
-
-    return ByGroup(config, log)
-
-
 @pytest.fixture(scope="module", autouse=True)
 def alone(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Let only one of the files of a group run at a time, in whatever worker, and in whatever run."""
-    group = group_of(request.path.relative_to(ROOT).as_posix())
+    """Let only one of the files run at a time that would be in each other's way, in whatever worker."""
+    place = request.path.relative_to(ROOT / "tests").as_posix()
+    together = place.startswith(PROCESSES + SERVERS)
+    group = "processes" if together else "notebooks" if place in NOTEBOOKS else ""
     if not group:
         yield
         return

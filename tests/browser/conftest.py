@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from .jupyter import Server, browsing, open_notebook, serving
-
 ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -95,22 +93,3 @@ def open_page(browser: Any) -> Iterator[Callable[..., Opened]]:
     for opened in all_opened:
         assert opened.requests == []
         assert opened.mistakes == []
-
-
-@pytest.fixture(scope="session")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A JupyterLab of the whole run: the files that need one are given to one worker."""
-    with serving("lab", tmp_path_factory.mktemp("lab")) as server:
-        yield server
-
-
-@pytest.fixture
-def open_lab(browser: Any, lab: Server) -> Iterator[Callable[[str], Any]]:
-    """Open a notebook of the lab; at the end, nothing outside the lab may have been asked."""
-    with browsing(browser, lab) as page:
-
-        def open_lab(name: str) -> Any:
-            open_notebook(page, lab, name)
-            return page
-
-        yield open_lab

@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,10 +73,8 @@ def serving(kind: Kind, home: Path, *more: str, data: str = "data") -> Iterator[
     """Run a server; `home` keeps its notebooks and, in the folder `data`, which of them are trusted."""
     module, expose, _ = _PROGRAMS[kind]
     pytest.importorskip(module, reason=f"{module} is not installed")
-    work = home / "work"
+    work, runtime = home / "work", home / "runtime"
     work.mkdir(exist_ok=True)
-    # Two servers may share a home: each is found by its own file.
-    runtime = Path(tempfile.mkdtemp(prefix="runtime-", dir=home))
     for name, values in SETTINGS.items():
         file = home / "settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -107,6 +104,8 @@ def serving(kind: Kind, home: Path, *more: str, data: str = "data") -> Iterator[
             except subprocess.TimeoutExpired:
                 server.kill()
                 server.wait()
+            for file in runtime.glob("jpserver-*"):
+                file.unlink()
 
 
 def _address(server: subprocess.Popen[bytes], runtime: Path, log: Path) -> str:

@@ -4,12 +4,32 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ..conftest import ROOT
-from .jupyter import KERNEL, OPENED, SAVE, Server, run_all, write
+from .jupyter import KERNEL, OPENED, SAVE, Server, browsing, open_notebook, run_all, serving, write
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving("lab", tmp_path_factory.mktemp("lab")) as server:
+        yield server
+
+
+@pytest.fixture
+def open_lab(browser: Any, lab: Server) -> Iterator[Callable[[str], Any]]:
+    """Open a notebook of the lab; at the end, nothing outside the lab may have been asked."""
+    with browsing(browser, lab) as page:
+
+        def open_lab(name: str) -> Any:
+            open_notebook(page, lab, name)
+            return page
+
+        yield open_lab
 
 
 def test_the_shipped_notebook_runs_and_its_views_answer(

@@ -12,6 +12,9 @@ import pytest
 
 from ..conftest import ROOT
 from .jupyter import Server, run_all, write
+from .test_lab import lab, open_lab
+
+__all__ = ["lab", "open_lab"]  # fixtures
 
 CASE = ROOT / "data/incident/hang/capture-hang"
 DRAFT = ROOT / "data/drafts/speculators"

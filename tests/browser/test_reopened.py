@@ -6,7 +6,6 @@ import dataclasses
 import json
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +14,7 @@ import pytest
 from workbench.display.static_html import static
 
 from .. import display_samples, weights_samples
-from .jupyter import (
-    KERNEL,
-    SAVE,
-    Kind,
-    Server,
-    browsing,
-    open_notebook,
-    run_all,
-    serving,
-    write,
-)
+from .jupyter import KERNEL, SAVE, Kind, browsing, open_notebook, run_all, serving, write
 
 CELLS = (
     "from tests import display_samples, hang_samples, replay_samples, weights_samples\n"
@@ -70,13 +59,6 @@ def saved(browser: Any, request: Any, tmp_path_factory: pytest.TempPathFactory) 
     return made
 
 
-@pytest.fixture(scope="module")
-def again(saved: Saved) -> Iterator[Server]:
-    """A server that was started after the one that ran the cells was gone."""
-    with serving(saved.kind, saved.home) as server:
-        yield server
-
-
 def cell(page: Any, at: int) -> Any:
     """Scroll a cell into view: what is far away is not drawn."""
     page.evaluate(
@@ -109,39 +91,38 @@ def no_kernel_dialog(page: Any) -> None:
     dialog.wait_for(state="hidden")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_trusted_notebook_is_alive_with_a_new_kernel(
-    browser: Any, saved: Saved, again: Server, scheme: str
+@pytest.mark.parametrize(
+    ("kernel", "scheme"),
+    [("a new kernel", "light"), ("a new kernel", "dark"), ("no kernel", "light")],
+)
+def test_a_trusted_notebook_is_alive_again(
+    browser: Any, saved: Saved, kernel: str, scheme: str
 ) -> None:
-    with browsing(browser, again, color_scheme=scheme) as page:
-        open_notebook(page, again, saved.name)
-        page.evaluate(KERNEL, saved.name)
+    more = NO_KERNEL if kernel == "no kernel" else ()
+    with (
+        serving(saved.kind, saved.home, *more) as server,
+        browsing(browser, server, color_scheme=scheme) as page,
+    ):
+        open_notebook(page, server, saved.name)
+        if kernel == "no kernel":
+            no_kernel_dialog(page)
+        else:
+            page.evaluate(KERNEL, saved.name)
         if scheme == "dark":
             page.evaluate(
                 "window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'})"
             )
-        assert_alive(page, f"{saved.kind}-a-{scheme}")
-
-
-def test_a_trusted_notebook_is_alive_without_a_kernel(browser: Any, saved: Saved) -> None:
-    with serving(saved.kind, saved.home, *NO_KERNEL) as server, browsing(browser, server) as page:
-        open_notebook(page, server, saved.name)
-        no_kernel_dialog(page)
-        assert_alive(page, f"{saved.kind}-no-light")
-
-
-def assert_alive(page: Any, name: str) -> None:
-    for at in RESULTS:
-        cell(page, at).locator(VIEW).wait_for(timeout=60_000)
-        picture(page, f"{name}-{at}")
-    assert page.locator("text=Error displaying widget").count() == 0
-    assert page.locator("text=Loading widget").count() == 0
-    first = cell(page, 0)
-    first.locator(".wb-filter").fill("q_proj")
-    assert first.locator(".wb-status").first.inner_text() == "1 of 23 rows · 1 group"
-    # The same result further down keeps its own filter.
-    assert cell(page, 5).locator(".wb-filter").input_value() == ""
-    assert cell(page, 0).locator(".wb-filter").input_value() == "q_proj"
+        for at in RESULTS:
+            cell(page, at).locator(VIEW).wait_for(timeout=60_000)
+            picture(page, f"{saved.kind}-{kernel.split(maxsplit=1)[0]}-{scheme}-{at}")
+        assert page.locator("text=Error displaying widget").count() == 0
+        assert page.locator("text=Loading widget").count() == 0
+        first = cell(page, 0)
+        first.locator(".wb-filter").fill("q_proj")
+        assert first.locator(".wb-status").first.inner_text() == "1 of 23 rows · 1 group"
+        # The same result further down keeps its own filter.
+        assert cell(page, 5).locator(".wb-filter").input_value() == ""
+        assert cell(page, 0).locator(".wb-filter").input_value() == "q_proj"
 
 
 def test_what_is_saved_is_small_and_holds_no_widget(saved: Saved) -> None:
@@ -155,13 +136,11 @@ def test_what_is_saved_is_small_and_holds_no_widget(saved: Saved) -> None:
         assert len(text) < 120_000
 
 
-def test_a_result_is_alive_after_the_other_cells_were_deleted(
-    browser: Any, saved: Saved, again: Server
-) -> None:
+def test_a_result_is_alive_after_the_other_cells_were_deleted(browser: Any, saved: Saved) -> None:
     # Trust goes by what is in the file, not by its name.
     alone = shutil.copy(saved.path, saved.path.with_name("alone.ipynb")).name
-    with browsing(browser, again) as page:
-        open_notebook(page, again, alone)
+    with serving(saved.kind, saved.home) as server, browsing(browser, server) as page:
+        open_notebook(page, server, alone)
         cell(page, 5).locator(VIEW).wait_for(timeout=60_000)
         page.evaluate(
             """async () => {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from tests.display_samples import big, hostile, incident
 from workbench.errors import WorkbenchError
 from workbench.export import demo
 from workbench.export.index import read_entry, write_index
-from workbench.export.report import report
+from workbench.export.report import executed, report
 
 SHOW = f"import sys\nsys.path.insert(0, {str(ROOT)!r})\nfrom tests.display_samples import *\n"
 
@@ -195,3 +196,15 @@ def test_the_demo_writes_reports_and_says_where(
 def test_two_hundred_thousand_rows_in_a_report_of_a_result(tmp_path: Path) -> None:
     out = report(big(), tmp_path / "big.html")
     assert out.stat().st_size < 1_000_000
+
+
+def test_a_notebook_runs_where_an_event_loop_runs_already(tmp_path: Path) -> None:
+    """As in a notebook that makes a report of another one."""
+    source = tmp_path / "N.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("6 * 7")]), source)
+
+    async def inside() -> Any:
+        return executed(source)
+
+    done = asyncio.run(asyncio.wait_for(inside(), 60))
+    assert done.cells[0].outputs[0]["data"]["text/plain"] == "42"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from concurrent.futures import ThreadPoolExecutor
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -118,6 +120,20 @@ def notebook_page(notebook: Any, source: Path) -> str:
     return str(page)
 
 
+def _execute(client: Any) -> None:
+    """Run the notebook; where an event loop runs already, as in a notebook's own kernel, in a thread.
+
+    Two loops of one thread would wait for each other for ever.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        client.execute()
+        return
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(client.execute).result()
+
+
 def executed(source: Path) -> Any:
     """Run all cells of a notebook in its folder and return it with its outputs.
 
@@ -154,7 +170,7 @@ def executed(source: Path) -> Any:
         extra_arguments=["--log-level=ERROR"],  # ipykernel warns of every plain TCP start
     )
     try:
-        client.execute()
+        _execute(client)
     except CellExecutionError as error:
         raise _failed(source, notebook, error) from None
     except DeadKernelError:
