@@ -32,15 +32,11 @@ def _ruled(question: Question) -> Iterator[Fault]:
 
 def _loaded(question: Question) -> Iterator[Fault]:
     known = question.served is None or question.served.certain
-    # `diff_keys` asks the rules of the launch too.
-    seen = {one.finding.code for _, one in question.ruled if one.finding is not None}
     for loading in question.loadings:
         diff = loading.diff
         if diff is None:
             continue
-        for finding in loading.findings:
-            if finding.code in seen:
-                continue
+        for finding in question.own_findings(loading):
             if finding.severity == "error" and finding.changes_output:
                 sure = loading.ok is False and finding.confidence == "certain" and known
                 yield Fault(moment_of(finding, diff), finding.title, finding.code, sure)
@@ -51,9 +47,9 @@ def findings(question: Question) -> tuple[Finding, ...]:
     order: dict[str, int] = {}
     for at, fault in enumerate(faults(question)):
         order.setdefault(fault.code, at)
-    found = [one.finding for _, one in question.ruled if one.finding is not None]
+    found = list(question.rule_findings)
     for loading in question.loadings:
-        found += loading.findings
+        found += question.own_findings(loading)
     kept = {(finding.code, finding.title): finding for finding in found}
     last = len(order)
     return tuple(

@@ -111,6 +111,16 @@ class Question:
         """What every rule finds."""
         return () if self.served is None else tuple(ruled(self.served, self.rules))
 
+    @cached_property
+    def rule_findings(self) -> tuple[Finding, ...]:
+        """The findings of the rules."""
+        return tuple(one.finding for _, one in self.ruled if one.finding is not None)
+
+    def own_findings(self, loading: Loading) -> tuple[Finding, ...]:
+        """Return what a loading found and the rules did not: `diff_keys` asks the rules of the launch too."""
+        seen = {finding.code for finding in self.rule_findings}
+        return tuple(finding for finding in loading.findings if finding.code not in seen)
+
 
 def covered(question: Question, checks: Sequence[Check] | None = None) -> Coverage:
     """Return the coverage of a question; `checks` are all of `CHECKS` unless a test leaves some out."""
