@@ -90,6 +90,11 @@ class WorkbenchError(Exception):
         self.why = why
         self.next_step = next_step
 
+    @property
+    def brief(self) -> str:
+        """What happened and why, on one line, for a place inside a result."""
+        return f"{self.what}: {self.why}".rstrip(": ")
+
     def __str__(self) -> str:
         lines = [self.what]
         if self.why:

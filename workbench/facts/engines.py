@@ -16,6 +16,7 @@ NAMES = {
     "sglang": "SGLang",
     "vllm": "vLLM",
     "tensorrt_llm": "TensorRT-LLM",
+    "tensorrt-llm": "TensorRT-LLM",  # as launches and profiles write it
     "torch": "torchrun",
 }
 """How each engine is called in a sentence, by the name that records use."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from workbench.core.finding import GRAVITY, Finding
 from workbench.core.wording import plural
+from workbench.facts.engines import spoken
 from workbench.launch.records import Launch
 from workbench.launch.rules.models import THERE
 from workbench.launch.rules.records import Model, Ruled, Served
@@ -17,7 +18,6 @@ from workbench.loaders.outcome import LoadOutcome
 # What SGLang's releases take as --speculative-algorithm, in capitals.
 ALGORITHMS = frozenset({"EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM", "LOOKAHEAD", "DFLASH"})
 _ALGORITHM = "speculative-algorithm"
-_NAMES = {"sglang": "SGLang", "vllm": "vLLM", "tensorrt-llm": "TensorRT-LLM"}
 _MOST = 4
 
 
@@ -33,12 +33,12 @@ def doubt(launch: Launch, engine: str, version: str, draft: bool) -> str:
     draft
         Whether the checkpoint is a draft: its launch must then name a speculative algorithm.
     """
-    asked = _NAMES.get(engine, engine)
+    asked = spoken(engine)
     if not launch.engine:
         why = "; ".join(map(str, launch.not_read[:1]))
         return f"it is not a launch of {asked} that can be read ({why})"
     if launch.engine != engine:
-        return f"it launches {_NAMES[launch.engine]}, not {asked}"
+        return f"it launches {spoken(launch.engine)}, not {asked}"
     if engine != "sglang":
         return f"it is read, but the arguments of {asked} are not checked"
     return "; ".join(_reasons(launch, version, draft))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import WorkbenchError, shown
-from workbench.facts import rows
+from workbench.facts import engines, rows
 from workbench.launch.read import read_launch
 from workbench.launch.records import Launch
 from workbench.launch.rules.records import Served
@@ -131,8 +131,9 @@ def _question(
 def _not_known(launch: Launch) -> str:
     if not launch.engine:
         return "; ".join(map(str, launch.not_read[:1])) or "no launch of a known server was found"
-    name = {"vllm": "vLLM", "tensorrt-llm": "TensorRT-LLM"}.get(launch.engine, launch.engine)
-    return f"this launches {name}, whose arguments are read and not checked"
+    return (
+        f"this launches {engines.spoken(launch.engine)}, whose arguments are read and not checked"
+    )
 
 
 def _unsure(version: str) -> str:

@@ -80,12 +80,12 @@ def open_model(name: str, folder: Path | None) -> Opened:
         checkpoint = open_checkpoint(place)
     except WorkbenchError as error:
         config = _config(place)
-        problem = "" if config else f"{error.what}: {error.why}".rstrip(": ")
+        problem = "" if config else error.brief
         return Opened(Model(name, config, problem))
     try:
         config = checkpoint.config
     except WorkbenchError as error:
-        return Opened(Model(name, problem=f"{error.what}: {error.why}".rstrip(": ")), checkpoint)
+        return Opened(Model(name, problem=error.brief), checkpoint)
     return Opened(Model(name, config, bytes=_size(checkpoint)), checkpoint)
 
 

@@ -12,6 +12,7 @@ from workbench.core.finding import Finding
 from workbench.core.result import Result
 from workbench.core.saving import Saved, fields_of
 from workbench.core.verdict import Verdict
+from workbench.facts.engines import spoken
 from workbench.launch.rules.records import WHEN, Moment
 
 
@@ -115,10 +116,7 @@ class LaunchCheck(Result):
     @property
     def engine_text(self) -> str:
         """The engine with its version."""
-        name = {"sglang": "SGLang", "vllm": "vLLM", "tensorrt-llm": "TensorRT-LLM"}.get(
-            self.engine, self.engine
-        )
-        return f"{name} {self.version}".strip() or "an engine that is not known"
+        return f"{spoken(self.engine)} {self.version}".strip() or "an engine that is not known"
 
     @property
     def first(self) -> Fault | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from workbench.core.finding import Finding
 from workbench.errors import WorkbenchError, shown
+from workbench.facts.engines import spoken
 from workbench.triage import answer, evidence, jobs
 from workbench.triage.evidence import Served
 from workbench.triage.records import Answered, Case, Cause, Recognised
@@ -186,8 +187,6 @@ def _recognised(thing: Thing, launches: Sequence[Served]) -> Recognised:
     one = next((one for one in launches if one.thing == thing), None)
     if one is None or one.launch is None:
         return Recognised(thing.name, thing.kind, one.why if one is not None else "")
-    engine = {"sglang": "SGLang", "vllm": "vLLM", "tensorrt-llm": "TensorRT-LLM"}.get(
-        one.launch.engine, ""
-    )
-    text = f"{engine} {one.launch.version or 'of unknown release'}, target {one.launch.target or 'not named'}"
+    release = one.launch.version or "of unknown release"
+    text = f"{spoken(one.launch.engine)} {release}, target {one.launch.target or 'not named'}"
     return Recognised(thing.name, thing.kind, f"{text}, draft {one.launch.draft or 'none'}")

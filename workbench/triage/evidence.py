@@ -103,7 +103,7 @@ def _launch(thing: Thing) -> tuple[Launch | None, str]:
         else:
             found = read_launch(Path(thing.place))
     except WorkbenchError as error:
-        return None, f"{error.what}: {error.why}".rstrip(": ")
+        return None, error.brief
     except OSError as error:
         return None, str(error)
     if not found.engine:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from msgspec import structs
@@ -38,9 +38,6 @@ class Outcome:
     answer: Answered
     causes: tuple[Cause, ...] = ()
     result: Result | None = None
-
-
-Say = Callable[[Answered], None]
 
 
 def _cause(finding: Finding, job: Job, subject: str, certain: bool) -> Cause:
@@ -145,9 +142,7 @@ def hang(thing: Thing) -> Outcome:
 
             found = open_evidence(thing.place)
     except WorkbenchError as error:
-        return Outcome(
-            Answered("hang", thing.name, None, f"{error.what}: {error.why}".rstrip(": "))
-        )
+        return Outcome(Answered("hang", thing.name, None, error.brief))
     causes: tuple[Cause, ...] = ()
     if found.ok is False:
         step = f"Change one thing: {found.experiment.change}." if found.experiment.change else ""
@@ -166,7 +161,7 @@ def diff(place: str, target: str, engine: str) -> Outcome:
     try:
         found = diff_keys(place, engine or "sglang", target=target or None)
     except WorkbenchError as error:
-        return Outcome(Answered("diff", place, None, f"{error.what}: {error.why}".rstrip(": ")))
+        return Outcome(Answered("diff", place, None, error.brief))
     causes = tuple(
         _cause(finding, "diff", place, found.ok is False)
         for finding in _serious(found)
@@ -182,7 +177,7 @@ def weights(place: str, target: str) -> Outcome:
     try:
         found = scan_weights(place, sample=64, target=target or None)
     except WorkbenchError as error:
-        return Outcome(Answered("weights", place, None, f"{error.what}: {error.why}".rstrip(": ")))
+        return Outcome(Answered("weights", place, None, error.brief))
     causes = (
         tuple(_cause(one, "weights", place, found.ok is False) for one in _serious(found))
         if found.ok is False
