@@ -23,7 +23,7 @@ NOT_CLEARED = {
     "trap-dp-healthy": "not checked: main process",
     "detokenizer-at-work": "not checked: main process",
 }
-# Rules whose cases are files of the unseen sets: test_witnesses.py and test_late_health.py.
+# Rules whose cases are files of the unseen sets: test_witnesses.py.
 ELSEWHERE = {
     "late_health", "launch_counts", "other_operations", "ras_missing", "orphans", "port_taken",
 }  # fmt: skip

@@ -8,21 +8,28 @@ import pytest
 
 import workbench
 from tests.hang_unseen.build import write_evidence
-from tests.hang_unseen.case import CASES, read_case
+from tests.hang_unseen.case import CASES, SETS, read_case
 from workbench.hang.judge.diagnosis import HangDiagnosis
 
-SECOND = CASES.with_name("second")
+SECOND = SETS["second"]
 
 
-def judged(name: str, tmp_path: Path, old: str = "", new: str = "") -> HangDiagnosis:
-    text = (SECOND / f"{name}.toml").read_text()
-    assert old in text
-    file = tmp_path / f"{name}.toml"
-    file.write_text(text.replace(old, new) if old else text)
-    evidence = tmp_path / "evidence"
+def opened(text: str, tmp_path: Path) -> HangDiagnosis:
+    """Judge the evidence of a case that is given as text."""
+    file, evidence = tmp_path / "case.toml", tmp_path / "evidence"
+    file.write_text(text)
     evidence.mkdir()
     write_evidence(read_case(file), evidence)
     return workbench.open_evidence(evidence)
+
+
+def judged(
+    name: str, tmp_path: Path, old: str = "", new: str = "", cases: Path = SECOND
+) -> HangDiagnosis:
+    """Judge a case in which some text has the place of other text."""
+    text = (cases / f"{name}.toml").read_text()
+    assert old in text
+    return opened(text.replace(old, new) if old else text, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -70,8 +77,27 @@ def test_a_child_that_works_is_progress(used: str, state: str, tmp_path: Path) -
             else one
             for one in processes
         ]
-    file = tmp_path / "case.toml"
-    file.write_text("[[process]]".join([head, *processes]))
-    (tmp_path / "evidence").mkdir()
-    write_evidence(read_case(file), tmp_path / "evidence")
-    assert workbench.open_evidence(tmp_path / "evidence").state == state
+    assert opened("[[process]]".join([head, *processes]), tmp_path).state == state
+
+
+@pytest.mark.parametrize(
+    ("watts", "state", "rule"),
+    [(610, "slow", "late_health"), (125, "cannot_tell", "health_check")],
+)
+def test_only_gpus_that_compute_excuse_a_failed_health_check(
+    watts: int, state: str, rule: str, tmp_path: Path
+) -> None:
+    gpu = f"gpu = [76000, 99, {watts}]"
+    name = "serving-long-chunked-prefill"
+    found = judged(name, tmp_path, "gpu = [76000, 99, 610]", gpu, CASES)
+    assert (found.state, found.rule, found.ok) == (state, rule, None)
+
+
+@pytest.mark.parametrize(("used", "said"), [(0, True), (15, True), (100, False)])
+def test_one_gpu_at_rest_is_said(used: int, said: bool, tmp_path: Path) -> None:
+    gpu = f"gpu = [76000, {used}, 119]"
+    found = judged("one-gpu-at-rest", tmp_path, "gpu = [76000, 0, 119]", gpu, CASES)
+    titles = [one.title for one in found.findings if one.code.endswith("gpu_at_rest")]
+    assert titles == (
+        [f"the GPU of TP6 is at {used} %, those of all others are busy"] if said else []
+    )

@@ -158,11 +158,8 @@ def _answers(records: Mapping[str, object]) -> list[dict[str, Any]]:
     reports = records.get("ras")
     last = reports[-1] if isinstance(reports, list) and reports else reports
     communicators = last.get("communicators") if isinstance(last, dict) else None
-    return (
-        [one for one in communicators or () if isinstance(one, dict)]
-        if isinstance(communicators, list)
-        else []
-    )
+    found = communicators if isinstance(communicators, list) else []
+    return [one for one in found if isinstance(one, dict)]
 
 
 def _communicators(records: Mapping[str, object]) -> Iterator[list[dict[str, Any]]]:
