@@ -6,6 +6,7 @@ import asyncio
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -206,5 +207,7 @@ def test_a_notebook_runs_where_an_event_loop_runs_already(tmp_path: Path) -> Non
     async def inside() -> Any:
         return executed(source)
 
-    done = asyncio.run(asyncio.wait_for(inside(), 60))
+    # In a thread of its own: a browser's loop may run in this one.
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(asyncio.run, inside()).result(60)
     assert done.cells[0].outputs[0]["data"]["text/plain"] == "42"

@@ -114,3 +114,34 @@ def test_the_log_that_the_server_writes_is_never_replaced(
     assert "the server has this file open" in done.stderr
     assert (log.read_bytes(), log.stat().st_ino) == (before, inode)
     assert sorted(path.name for path in log.parent.iterdir()) == ["pid", "server.log"]
+
+
+def test_a_block_inside_another_settles_only_itself() -> None:
+    ended = []
+
+    def work() -> None:
+        with stopping():
+            with stopping():
+                settle()
+                os.kill(os.getpid(), signal.SIGTERM)  # what was taken is being written
+                ended.append("inner")
+            os.kill(os.getpid(), signal.SIGTERM)
+            ended.append("outer")
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert ended == ["inner"]
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_a_shield_of_the_inner_block_holds_and_the_outer_one_goes_on() -> None:
+    ended = []
+    with stopping():
+        try:
+            with stopping(), shielded():
+                os.kill(os.getpid(), signal.SIGTERM)
+                ended.append("written")
+        except KeyboardInterrupt:
+            ended.append("interrupted")
+        ended.append("outer")
+    assert ended == ["written", "interrupted", "outer"]

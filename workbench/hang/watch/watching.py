@@ -123,10 +123,9 @@ class _Watch:
     def run(self) -> Watched:
         """Watch until the server ends, or somebody ends the watch."""
         began, used = time.monotonic(), time.process_time()
-        with contextlib.suppress(KeyboardInterrupt):
+        with contextlib.suppress(KeyboardInterrupt), stopping():
             while not self.over:
-                with stopping():
-                    server = self.search()
+                server = self.search()
                 if server is not None:
                     self.follow(server)
         cpu = time.process_time() - used - self.recording
@@ -169,18 +168,17 @@ class _Watch:
         memory = progress.begin(signs.read(asked.answers, asked.gpus))
         recorded: set[object] = set()
         while True:
-            with stopping():
-                self.pause(self.every)
-                if signs.is_over:
-                    break
-                reading = signs.read(asked.answers, asked.gpus)
-                gap = max(5 * self.every, 2.0)
-                memory, sight = progress.step(memory, reading, sleeps=signs.sleeps, gap=gap)
-                if sight.stage in ("working", "idle"):
-                    recorded.discard("still")
-                    self.found = dataclasses.replace(self.found, progress=True)
-                self.show(sight)
-                due = self.due(signs, memory, sight, limit)
+            self.pause(self.every)
+            if signs.is_over:
+                break
+            reading = signs.read(asked.answers, asked.gpus)
+            gap = max(5 * self.every, 2.0)
+            memory, sight = progress.step(memory, reading, sleeps=signs.sleeps, gap=gap)
+            if sight.stage in ("working", "idle"):
+                recorded.discard("still")
+                self.found = dataclasses.replace(self.found, progress=True)
+            self.show(sight)
+            due = self.due(signs, memory, sight, limit)
             if due and not due <= recorded:
                 self.record(signs, sight)
                 recorded |= due
@@ -228,8 +226,7 @@ class _Watch:
         """Keep a case with what the diagnosis says of it; not one of a healthy server."""
         sentence, ok = "not diagnosed: the watch was ended meanwhile", None
         if not interrupted:
-            with stopping():
-                diagnosis = open_evidence(path)
+            diagnosis = open_evidence(path)
             if diagnosis.state in WELL:
                 path.unlink()
                 self.note(f"{sight.reason}; but: {diagnosis.verdict.sentence}")

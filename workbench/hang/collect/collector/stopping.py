@@ -22,7 +22,7 @@ class _Stop:
         self.pending = False
         self.done = False
 
-    def handle(self, number: int, frame: Any) -> None:
+    def handle(self, number: int) -> None:
         """Interrupt what runs, once; a second signal must not lose what the first one saved."""
         if self.done and number != signal.SIGINT:
             return
@@ -36,11 +36,19 @@ class _Stop:
 _active: list[_Stop] = []
 
 
+def _handle(number: int, frame: Any) -> None:
+    """Give a signal to the innermost block, which alone knows whether it may be interrupted."""
+    stop = _mine()
+    if stop is not None:
+        stop.handle(number)
+
+
 @contextlib.contextmanager
 def stopping() -> Iterator[None]:
     """Let SIGTERM and SIGHUP raise KeyboardInterrupt, once, until the block ends.
 
-    Signals that are ignored (nohup) stay ignored. Outside of the main thread nothing changes.
+    Signals that are ignored (nohup) stay ignored. Outside of the main thread nothing changes. Blocks may be
+    nested: a signal ends the innermost one, and what that one settled holds until its end.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -52,7 +60,7 @@ def stopping() -> Iterator[None]:
         for number in (*_ENDING, signal.SIGINT):
             default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
             if signal.getsignal(number) == default:
-                before[number] = signal.signal(number, stop.handle)
+                before[number] = signal.signal(number, _handle)
         yield
     finally:
         for number, handler in before.items():
