@@ -15,6 +15,12 @@ def cells(text: str) -> int:
     return len(text) + wide - sum(bool(unicodedata.combining(c)) for c in text)
 
 
+def begun(text: str) -> str:
+    """Return text as a sentence begins; a flag, a key or a release (``sglang 0.5.11``) stays as it is."""
+    word, _, rest = text.partition(" ")
+    return text[:1].upper() + text[1:] if word.isalpha() and not rest[:1].isdigit() else text
+
+
 def plural(count: int, one: str, many: str = "") -> str:
     """Return ``1 key``, ``2,048 keys``."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"

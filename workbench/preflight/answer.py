@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from workbench.core.finding import GRAVITY, Confidence, Finding
 from workbench.core.verdict import Coverage, Verdict
+from workbench.core.wording import begun
 from workbench.launch.options import read_arguments
 from workbench.launch.records import Place
 from workbench.launch.rules.corrected import corrected, line_of
@@ -80,14 +81,12 @@ def _fails(certain: list[Fault], who: str) -> str:
         return f"{who}: something of this launch is wrong."
     more = len(certain) - 1
     also = f" {more} more {'thing is' if more == 1 else 'things are'} wrong." if more else ""
-    word = first.text.split(" ")[0]
-    title = first.text[:1].upper() + first.text[1:] if word.isalpha() else first.text
     begins = (
         "This launch serves, and does not do what it is for."
         if first.moment == "serving"
         else f"This launch fails {WHEN[first.moment]}."
     )
-    return f"{begins} {title.rstrip('.')}.{also}"
+    return f"{begins} {begun(first.text).rstrip('.')}.{also}"
 
 
 def _missing(coverage: Coverage) -> str:

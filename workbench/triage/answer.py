@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from workbench.core.finding import Confidence
 from workbench.core.verdict import Coverage, Item, State, Verdict
-from workbench.core.wording import plural
+from workbench.core.wording import begun, plural
 from workbench.triage.records import Answered, Cause
 
 _STATE: dict[bool | None, State] = {True: "ok", False: "wrong", None: "open"}
@@ -99,8 +99,7 @@ def _counted(causes: Sequence[Cause]) -> str:
     """Return the causes as a sentence, counted where there are several."""
     number = f"{plural(len(causes), 'cause')}: " if len(causes) > 1 else ""
     text = _statements(causes)
-    word = text.split(" ")[0]
-    return f"{number}{text[:1].upper() + text[1:] if not number and word.isalpha() else text}."
+    return f"{number}{text if number else begun(text)}."
 
 
 def _statements(causes: Sequence[Cause]) -> str:

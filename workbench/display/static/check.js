@@ -35,7 +35,7 @@ export function triage(payload, { glyphs }) {
 const section = (title, rows) => h("section", { "aria-label": title }, h("h3", { class: "wb-h" }, title), h("ul", { class: "wb-checks" }, rows));
 
 const corrected = (payload, title) => payload.corrected
-  && h("section", { "aria-label": title }, h("h3", { class: "wb-h" }, title), h("pre", { class: "wb-line" }, payload.corrected));
+  && h("section", { "aria-label": title }, h("h3", { class: "wb-h" }, title), h("pre", { class: "wb-corrected" }, payload.corrected));
 
 const line = (state, name, fact, detail, glyphs) => h("li", { class: "wb-check", "data-state": state },
   sign(state, glyphs), " ", h("b", {}, prose(name)), fact && h("span", { class: "wb-tag" }, fact), detail && h("p", {}, prose(detail)));
