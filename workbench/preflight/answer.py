@@ -113,7 +113,7 @@ def line(question: Question) -> Line:
             if finding.code == "launched_as_eagle" and finding.changes_output:
                 edits.append(Edit(_typed(question), "EAGLE3"))
     served = question.served
-    if not edits or not question.launch.options or served is None:
+    if not question.launch.options or served is None:
         return Line()
     words = corrected(question.launch.options, edits)
     if tuple(words) == question.launch.options:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
+from typing import NoReturn
+
 import pytest
 
 from workbench.facts import flags
@@ -17,6 +20,7 @@ BASE = "--model-path m "
         ("--tp 8", "0.5.14", ""),
         ("--tp eight", "0.5.14", "value"),
         ("--tp", "0.5.14", "missing"),
+        ("--tp expected", "0.5.14", "value"),
         ("--tp -1", "0.5.14", ""),  # a number of its own, which a later check refuses
         ("--tpsize 8", "0.5.14", "unknown"),
         ("--speculative-alg EAGLE3", "0.5.14", ""),
@@ -37,6 +41,17 @@ BASE = "--model-path m "
         ("--context-length 128k", "0.4.6", "value"),
         ("--mem-fraction 0.8", "0.5.14", ""),
         ("--enable-flashmla", "0.4.6", "value"),  # retired there: it stops the launch
+        ("--enable-ep-moe", "0.5.4", "value"),
+        ("--hybrid-kvcache-ratio", "0.5.8", ""),  # from here on it only warns
+        ("--lora-strict-loading", "0.5.14", ""),
+        ("--no-lora-strict-loading", "0.5.14", ""),
+        ("--no-no-lora-strict-loading", "0.5.14", "unknown"),
+        ("--help", "0.5.14", "unknown"),
+        ("--disable-piecewise-cuda-graph", "0.5.14", ""),
+        ("-1", "0.5.14", "stray"),
+        ("-x", "0.5.14", "unknown"),
+        ("--cuda-graph-bs", "0.5.11", "missing"),
+        ("--json-model-override-args {", "0.5.14", ""),
         ("--cuda-graph-bs 1 2 4", "0.5.11", ""),
         ("--cuda-graph-bs 1 two", "0.5.11", "value"),
     ],
@@ -90,3 +105,41 @@ def test_the_option_that_a_misspelt_one_means(option: str, near: str) -> None:
 def test_the_releases_that_have_an_option() -> None:
     assert other_releases("--cuda-graph-backend-decode")[0] == "0.5.14"
     assert other_releases("--madeup") == ("", "")
+
+
+def test_of_many_faults_the_first_are_listed() -> None:
+    words = [f"--made-up-{number}" for number in range(40)]
+    found = refusals(["--model-path", "m", *words], "0.5.14")
+    assert [one.option for one in found] == words[:20]
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        ("--tp-size x --madeup", ["--tp-size", "--madeup"]),
+        ("--tensor-parallel-size=x --madeup", ["--tensor-parallel-size", "--madeup"]),
+        ("--served-model-name - --tp x", ["--tp"]),
+        ("--log-requests --log-requests-level x", ["--log-requests-level"]),
+        ("--speculative-num=3 --tp x", ["--speculative-num", "--tp"]),
+        ("--trust-remote-code true --madeup", ["", "--madeup"]),
+        ("--madeup 3 --other 4", ["--madeup", "--other"]),
+        ("--speculative-num - --tp x", ["--speculative-num", "--tp"]),
+    ],
+)
+def test_an_option_is_named_as_it_was_typed(words: str, options: list[str]) -> None:
+    assert [one.option for one in refusals((BASE + words).split(), "0.5.14")] == options
+
+
+def test_an_error_without_the_name_of_an_option_is_read_from_its_text(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    says = "ambiguous option: --speculative-d could match --speculative-draft-model, --speculative-dflash"
+
+    # Python 3.12 and later raise what 3.11 hands to `error`; only one of them is here.
+    class Newer(argparse.ArgumentParser):
+        def parse_known_args(self, *_: object) -> NoReturn:  # type: ignore[override]
+            raise argparse.ArgumentError(None, says)
+
+    monkeypatch.setattr("workbench.launch.rules.parser.parser_of", lambda release: Newer())
+    found = refusals(["--speculative-d", "x"], "0.5.14")
+    assert [(one.option, one.sort) for one in found][:1] == [("--speculative-d", "ambiguous")]

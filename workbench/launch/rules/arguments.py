@@ -95,20 +95,20 @@ def _unknown(s: Served, one: Refusal) -> _Said:
     near = meant(one.option, s.release)
     name = one.option.lstrip("-").replace("_", "-")
     foreign = _FOREIGN.get(name, "")
-    if one.option.startswith("-") and not one.option.startswith("--"):
+    if not one.option.startswith("--"):
         known = flags.flags_of(s.release).get(name)
         near = f"--{name}" if known is not None else ""
         detail = "SGLang's options begin with two dashes." if near else ""
-    elif near == one.option or not near:
+    elif not near:
         near = next((one for one in _INSTEAD.get(name, ()) if flags.takes(one, s.release)), "")
         first, last = other_releases(one.option)
         detail = _elsewhere(s, first, last)
         newer = flags.canonical(name)
-        if not near and first and newer != name and flags.takes(newer, s.release):
+        if flags.takes(newer, s.release):
             near = f"--{newer}"
     else:
         detail = "It looks misspelt."
-    if not near and foreign and flags.takes(foreign, s.release):
+    if not near and foreign:
         near, detail = (
             f"--{foreign}",
             f"That is an option of another server; here it is --{foreign}.",
@@ -118,8 +118,10 @@ def _unknown(s: Served, one: Refusal) -> _Said:
         step = f"Use {near}." if near else f"Remove {one.option}, or use a release that has it."
         return title, detail, step, (Edit(one.option),) if not near else ()
     head, _, value = near.partition("=")
-    edit = Edit(one.option, value or None, rename=head)
-    return title, detail, f"Write {near.replace('=', ' ')} instead of {one.option}.", (edit,)
+    step = f"Write {near.replace('=', ' ')} instead of {one.option}."
+    if name.startswith("cuda-graph-backend"):
+        return title, detail, step, ()  # its value decides whether a switch says the same
+    return title, detail, step, (Edit(one.option, value or None, rename=head),)
 
 
 def _elsewhere(s: Served, first: str, last: str) -> str:
@@ -147,9 +149,9 @@ def _ambiguous(s: Served, one: Refusal) -> _Said:
 def _value(s: Served, one: Refusal) -> _Said:
     title = f"{one.option} does not take {one.value or 'an empty value'}"
     if not one.choices:
-        flag = flags.flags_of(s.release).get(one.option.lstrip("-"))
-        sort = {"int": "a whole number", "float": "a number", "json.loads": "JSON"}.get(
-            flag.type if flag else "", "another form"
+        named = {"int": "a whole number", "float": "a number", "json.loads": "JSON"}
+        sort = next(
+            (text for k, text in named.items() if f" {k} value" in one.says), "another form"
         )
         if "retired" in one.says:
             return (

@@ -46,10 +46,10 @@ def _prefix_off(s: Settings) -> bool:
 
 def _chunks(s: Settings) -> bool:
     size, page = s.number("chunked-prefill-size"), s.number("page-size")
-    if not s.given("chunked-prefill-size") or not s.given("page-size") or not size or not page:
+    if size is None or not page or s.text("disaggregation-mode") == "decode":
         return False
     split = _number(s, "dp-size") if s.on("enable-dp-attention") else 1
-    return size > 0 and (size // split) % page != 0 and s.text("disaggregation-mode") != "decode"
+    return max(size, 0) // split % page != 0  # below 1 there are no chunks
 
 
 def _lora_unknown(s: Settings) -> bool:
@@ -58,7 +58,7 @@ def _lora_unknown(s: Settings) -> bool:
 
 
 def _lora_all(s: Settings) -> bool:
-    modules = (s.text("lora-target-modules") or "").split()
+    modules = set((s.text("lora-target-modules") or "").split())
     return "all" in modules and len(modules) > 1 and (s.on("enable-lora") or s.given("lora-paths"))
 
 
@@ -77,12 +77,12 @@ def _dp_head(s: Settings) -> bool:
 
 
 def _colon(s: Settings) -> bool:
-    name = s.text("served-model-name") if s.given("served-model-name") else None
-    return ":" in (name or "") and "://" not in (name or "")
+    name = s.text("served-model-name") or ""
+    return ":" in name and "://" not in name
 
 
 def _priority(s: Settings) -> bool:
-    policy = s.text("schedule-policy") or "fcfs"
+    policy = s.text("schedule-policy")
     return s.on("enable-priority-scheduling") and policy not in ("fcfs", "lof")
 
 
@@ -100,19 +100,35 @@ def _out_of(key: str, low: float, high: float) -> Callable[[Settings], bool]:
     return broken
 
 
+def _share(s: Settings) -> bool:
+    value = s.fraction("swa-full-tokens-ratio")
+    return value is not None and not 0 < value <= 1
+
+
 def _offload(s: Settings) -> bool:
     on = s.on("disaggregation-decode-enable-offload-kvcache")
     return on and s.text("disaggregation-mode") != "decode"
 
 
 def _rejection(s: Settings) -> bool:
-    on = s.on("speculative-use-rejection-sampling")
+    on = s.on("speculative-use-rejection-sampling") and _algorithm(s) in _TREES
     return on and s.number("speculative-eagle-topk") not in (None, 1)
 
 
 def _window(s: Settings) -> bool:
-    key = "speculative-draft-window-size"
-    return s.given(key) and (s.number(key) or 0) <= 0
+    size = s.number("speculative-draft-window-size")
+    return size is not None and size <= 0
+
+
+def _window_of_dflash(s: Settings) -> bool:
+    return _window(s) and _algorithm(s) == "DFLASH"
+
+
+_TREES = ("EAGLE", "EAGLE3", "NEXTN")
+
+
+def _algorithm(s: Settings) -> str:
+    return (s.text("speculative-algorithm") or "").upper()
 
 
 def _both(first: str, second: str) -> Callable[[Settings], bool]:
@@ -170,10 +186,10 @@ ROWS = (
         "--enable-tokenizer-batch-encode and --enable-dynamic-batch-tokenizer exclude each other",
         "Remove one of them.", "--enable-dynamic-batch-tokenizer"),
     Row("two_batches", "0.5.7", "0.5.14",
-        lambda s: s.on("enable-two-batch-overlap") and (s.text("moe-a2a-backend") or "none") == "none",
+        lambda s: s.on("enable-two-batch-overlap") and s.text("moe-a2a-backend") == "none",
         "--enable-two-batch-overlap needs a --moe-a2a-backend", "Add --moe-a2a-backend deepep.",
         "--enable-two-batch-overlap"),
-    Row("sliding_window_share", "0.5.7", "", _out_of("swa-full-tokens-ratio", 1e-9, 1),
+    Row("sliding_window_share", "0.5.7", "", _share,
         "--swa-full-tokens-ratio is not between 0 and 1", "Give a share between 0 and 1.",
         "--swa-full-tokens-ratio"),
     Row("two_roles", "0.5.7", "", _both("encoder-only", "language-only"),
@@ -190,7 +206,10 @@ ROWS = (
         _rejection,
         "--speculative-use-rejection-sampling needs topk 1", "Write --speculative-eagle-topk 1.",
         "--speculative-use-rejection-sampling"),
-    Row("draft_window", "0.5.12", "",
+    Row("draft_window", "0.5.11", "0.5.12.post1",
+        _window_of_dflash,
+        "the window of a DFLASH draft must be above 0", "Give a whole number above 0."),
+    Row("draft_window", "0.5.13", "",
         _window,
         "--speculative-draft-window-size must be above 0", "Give a whole number above 0.",
         "--speculative-draft-window-size"),

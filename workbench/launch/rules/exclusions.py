@@ -18,15 +18,15 @@ def with_others(s: Served) -> Iterator[Ruled]:
         return
     broken = [one for one in _excluded(s) if one is not None]
     yield from broken
-    if not any(one.state != "ok" for one in broken):
-        yield from () if broken else (fine(WITH_OTHERS, "nothing that excludes it"),)
+    if not broken:
+        yield fine(WITH_OTHERS, "nothing that excludes it")
 
 
 def _excluded(s: Served) -> Iterator[Ruled | None]:
     name, get = s.algorithm, s.settings
-    if (get.number("pp-size") or 1) > 1:
+    if _several(s, "pp-size"):
         yield _pipeline(s, name)
-    if get.on("enable-dp-attention") and (get.number("dp-size") or 1) > 1:
+    if get.on("enable-dp-attention") and _several(s, "dp-size"):
         first = {"STANDALONE": "0.5.2", "NGRAM": "0.5.3"}.get(name)
         if first and s.within(first):
             yield _against(
@@ -35,26 +35,24 @@ def _excluded(s: Served) -> Iterator[Ruled | None]:
                 f"{name} does not go with --enable-dp-attention",
                 "--enable-dp-attention",
             )
-        elif name == "DFLASH" and s.within("0.5.11", "0.5.18"):
+        elif name == "DFLASH" and s.within("0.5.11", "0.5.19"):
             yield _against(
                 s,
                 "dp_attention",
                 "DFLASH does not go with --enable-dp-attention",
                 "--enable-dp-attention",
             )
-    if s.within("0.5.5.post3", "0.5.18") and name != "NGRAM" and _lora(s):
-        yield _against(
-            s, "lora", f"LoRA goes with NGRAM only, not with {name}", get.raw("enable-lora")
-        )
+        elif name == "DFLASH":
+            yield unclear(WITH_OTHERS, "DFLASH goes with --enable-dp-attention on NPUs only")
+    # From 0.5.19 on LoRA goes with all of these but STANDALONE.
+    refused = name == "STANDALONE" or (name != "NGRAM" and s.within("", "0.5.18"))
+    if refused and s.within("0.5.5.post3") and _lora(s):
+        yield _against(s, "lora", f"LoRA does not go with {name}", get.raw("enable-lora"))
     backends = {
         get.text(key)
         for key in ("attention-backend", "prefill-attention-backend", "decode-attention-backend")
     }
-    if (
-        "flex_attention" in backends
-        and s.within("0.5.3")
-        and get.text("attention-backend") == "flex_attention"
-    ):
+    if s.within("0.5.3") and get.text("attention-backend") == "flex_attention":
         yield _against(
             s,
             "flex_attention",
@@ -63,18 +61,20 @@ def _excluded(s: Served) -> Iterator[Ruled | None]:
         )
     if s.eagle:
         yield _paged(s, backends)
-    if get.on("enable-mixed-chunk"):
-        off = (
-            "SGLang switches it off, with a warning"
-            if s.within("0.4.9.post4") or s.eagle
-            else "it is off"
-        )
+    if get.on("enable-mixed-chunk") and not s.within("0.4.7"):
+        yield unclear(WITH_OTHERS, f"whether {s.who} drafts with mixed chunks is not known")
+    elif get.on("enable-mixed-chunk") and (s.within("", "0.5.18") or name == "NGRAM"):
         yield note(
             WITH_OTHERS,
             "mixed_chunk_off",
             "--enable-mixed-chunk has no effect with a draft",
-            detail=f"{off}.",
+            detail="SGLang switches it off, with a warning.",
         )
+
+
+def _several(s: Served, key: str) -> bool:
+    size = s.settings.number(key)
+    return size is not None and size > 1
 
 
 def _lora(s: Served) -> bool:
@@ -96,16 +96,18 @@ def _against(s: Served, code: str, title: str, option: str) -> Ruled:
 def _pipeline(s: Served, name: str) -> Ruled | None:
     raw = s.settings.raw("pp-size")
     title = "pipeline stages do not go with speculative decoding"
-    if s.within("0.4.6.post2", "0.5.20"):
+    if not s.within("0.4.6.post2"):
+        return unclear(WITH_OTHERS, f"{raw}: whether {s.who} drafts across stages is not known")
+    if s.within("", "0.5.20"):
         return _against(s, "pipeline", title, raw)
-    if s.within("0.5.21"):
-        plain = s.settings.environment("SGLANG_ENABLE_PP_SPEC") is None
-        prefill = s.settings.text("disaggregation-mode") == "prefill"
-        if name not in ("EAGLE", "NEXTN", "DSPARK") or (plain and not prefill):
-            return _against(s, "pipeline", f"{title}, but for EAGLE on a prefill server", raw)
+    plain = s.settings.environment("SGLANG_ENABLE_PP_SPEC") is None
+    prefill = s.settings.text("disaggregation-mode") == "prefill"
+    if name not in ("EAGLE", "NEXTN", "DSPARK") or (plain and not prefill):
+        return _against(s, "pipeline", f"{title}, but for EAGLE on a prefill server", raw)
     return unclear(WITH_OTHERS, f"{raw}: whether {s.who} drafts across stages is not known")
 
 
+_YES = ("1", "true", "yes", "y")
 _PAGED_BY = {"flashmla": 64, "cutlass_mla": 128, "trtllm_mla": 64, "trtllm_mha": 64}
 
 
@@ -135,11 +137,11 @@ def _paged(s: Served, backends: set[str | None]) -> Ruled | None:
             edits=(Edit(f"--{_TOPK}", "1"),),
             place=f"sglang/srt/layers/attention/flashinfer_mla_backend.py ({s.release})",
         )
-    overlap = s.settings.environment("SGLANG_ENABLE_SPEC_V2")
-    if s.within("0.5.3.post2", "0.5.6.post2") and (overlap or "").lower() in ("1", "true"):
+    overlap = (s.settings.environment("SGLANG_ENABLE_SPEC_V2") or "").lower() in _YES
+    if s.within("0.5.4.post1", "0.5.6.post2") and overlap:
         why = f"SGLANG_ENABLE_SPEC_V2 with topk {topk}: later releases refuse it"
         return unclear(WITH_OTHERS, why)
-    if s.within("0.5.7", "0.5.10.post1") and (overlap or "").lower() in ("1", "true"):
+    if s.within("0.5.7", "0.5.10.post1") and overlap:
         return fault(
             WITH_OTHERS,
             "overlap_topk",
@@ -153,7 +155,7 @@ def _paged(s: Served, backends: set[str | None]) -> Ruled | None:
     page = max(s.settings.number("page-size") or 1, _PAGED_BY.get(backend or "", 1))
     if page <= 1:
         return None
-    if s.within("0.4.5.post3", "0.4.8.post1"):
+    if s.within("0.4.4.post4", "0.4.8.post1"):
         return note(WITH_OTHERS, "topk_adjusted", f"topk {topk} becomes 1: the page size is {page}")
     if not s.within("0.5.2"):
         return unclear(WITH_OTHERS, f"topk {topk} with pages of {page}: not known in {s.who}")

@@ -24,7 +24,7 @@ _LONGER = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"
 # What a quantisation that is asked for goes together with, where the config says another method.
 _COMPATIBLE = {
     "modelopt_fp8": ("modelopt",), "modelopt_fp4": ("modelopt",), "modelopt_mixed": ("modelopt",),
-    "petit_nvfp4": ("modelopt",), "nvfp4_online": ("fp8",),
+    "petit_nvfp4": ("modelopt",), "nvfp4_online": ("fp8",), "awq_marlin": ("awq",),
     "w8a8_int8": ("compressed-tensors", "compressed_tensors"),
     "w8a8_fp8": ("compressed-tensors", "compressed_tensors"),
 }  # fmt: skip
@@ -116,7 +116,7 @@ def _too_old(s: Served, target: Model) -> Ruled | None:
     first = model_types.FIRST_SEEN.get(kind)
     pin = rows.row_in("sglang", "pin", "transformers", s.release)
     own = rows.row_in("sglang", "model type", kind, s.release) is not None
-    if not kind or not first or pin is None or own or target.config.raw.get("auto_map"):
+    if not first or pin is None or own or target.config.raw.get("auto_map"):
         return None
     seen = sorted(set(model_types.FIRST_SEEN.values()), key=Version)
     if first == seen[0]:
@@ -146,7 +146,7 @@ def hooks(s: Served) -> Iterator[Ruled]:
     if target is None or not target.readable:
         yield unclear(HOOKS, "the target's config cannot be read")
         return
-    eagle = s.draft.config.get("eagle_config") if s.draft is not None and s.draft.readable else None
+    eagle = s.draft.config.get("eagle_config") if s.draft is not None else None
     if isinstance(eagle, dict) and eagle.get("use_aux_hidden_state") is False:
         yield fine(HOOKS, "the draft's config asks for none")
         return
@@ -154,8 +154,8 @@ def hooks(s: Served) -> Iterator[Ruled]:
     if capture.row is not None:
         yield fine(HOOKS, f"{capture.target} captures them ({capture.place})")
         return
-    name = capture.target or target.model_class
-    if not name or rows.row_in("sglang", "class", name, s.release) is None:
+    name = capture.target
+    if rows.row_in("sglang", "class", name, s.release) is None:
         yield unclear(HOOKS, f"the class {name or 'of the target'} is not known in {s.release}")
         return
     later = rows.rows("sglang", "captures", name)
@@ -205,8 +205,9 @@ def context(s: Served) -> Iterator[Ruled]:
     derived, asked = context_of(target), s.settings.number("context-length")
     raw = s.settings.raw("context-length")
     # Up to 0.4.10 a longer context is allowed unless the variable forbids it.
-    default = "true" if s.within("0.4.4", "0.4.10.post2") else ""
-    allowed = (s.settings.environment(_LONGER) or default).lower() in ("1", "true", "yes")
+    default = "true" if s.within("", "0.4.10.post2") else ""
+    yes = ("1", "true", "yes", "y") if s.within("0.5.3") else ("1", "true")
+    allowed = (s.settings.environment(_LONGER) or default).lower() in yes
     if asked is not None and derived is not None and asked > derived:
         if not allowed:
             yield fault(
@@ -230,9 +231,7 @@ def context(s: Served) -> Iterator[Ruled]:
                     next_step="Give the number of positions.")  # fmt: skip
         return
     served = asked or derived
-    draft = (
-        context_of(s.draft) if s.speculates and s.draft is not None and s.draft.readable else None
-    )
+    draft = context_of(s.draft) if s.speculates and s.draft is not None else None
     if draft and served and draft < served and not allowed:
         yield unclear(
             CONTEXT,
@@ -249,7 +248,7 @@ def context(s: Served) -> Iterator[Ruled]:
 def quantisation(s: Served) -> Iterator[Ruled]:
     """Rule the quantisation that is asked for against that of the checkpoint."""
     target = s.target
-    asked = s.settings.text("quantization") if s.settings.given("quantization") else None
+    asked = s.settings.text("quantization")
     if target is None or not target.readable:
         yield unclear(QUANTISATION, "the target's config cannot be read")
         return
@@ -261,8 +260,6 @@ def quantisation(s: Served) -> Iterator[Ruled]:
         yield from _not_quantised(s, target, asked)
     elif has in _COMPATIBLE.get(asked, ()):
         yield fine(QUANTISATION, f"{asked} reads a checkpoint of {has}")
-    elif asked == "awq_marlin" and has == "awq":
-        yield fine(QUANTISATION, "awq_marlin reads a checkpoint of awq")
     elif asked in _ANY or has in _TAKES.get(asked, ()):
         yield unclear(
             QUANTISATION, f"the checkpoint is {has}; whether {asked} takes it depends on its scheme"
@@ -311,11 +308,8 @@ def _not_quantised(s: Served, target: Model, asked: str) -> Iterator[Ruled]:
 
 def backends(s: Served) -> Iterator[Ruled]:
     """Rule the attention backends that the launch names, where the model alone decides."""
-    names = {
-        key: s.settings.text(key) if s.settings.given(key) else None
-        for key in ("attention-backend", "prefill-attention-backend", "decode-attention-backend")
-    }
-    given = {key: value for key, value in names.items() if value is not None}
+    keys = ("attention-backend", "prefill-attention-backend", "decode-attention-backend")
+    given = {key: value for key in keys if (value := s.settings.text(key)) is not None}
     if not given:
         yield fine(BACKENDS, "the engine chooses")
         return
@@ -336,7 +330,6 @@ def backends(s: Served) -> Iterator[Ruled]:
                 evidence=(f"class {target.model_class}",),
                 next_step=f"Remove {s.settings.raw(key)}: SGLang chooses one.",
                 edits=(Edit(s.settings.raw(key)),),
-                state="open" if s.within("", "0.5.0") else "wrong",
             )
             return
     listed = ", ".join(f"{key} {value}" for key, value in given.items())

@@ -58,17 +58,17 @@ class Refusal:
 
 
 class _RefusedError(Exception):
-    def __init__(self, option: str, says: str) -> None:
+    def __init__(self, says: str) -> None:
         super().__init__(says)
-        self.option, self.says = option, says
+        found = re.match(r"(?:argument |ambiguous option: )(--[\w.-]+)", says)
+        self.option, self.says = found[1] if found else "", says
 
 
 class _Parser(argparse.ArgumentParser):
     """A parser that raises what it refuses."""
 
     def error(self, message: str) -> NoReturn:
-        found = re.match(r"(?:argument |ambiguous option: )(--[\w.-]+)", message)
-        raise _RefusedError(found[1] if found else "", message)
+        raise _RefusedError(message)
 
 
 class _Retired(argparse.Action):
@@ -111,7 +111,7 @@ def parser_of(release: str) -> argparse.ArgumentParser:
 
 
 def _negated(name: str, flag: Flag) -> bool:
-    return flag.sort == "optional" and name.startswith("no-") and name[3:] in flag.names
+    return flag.sort == "optional" and name.startswith("no-")
 
 
 def _options(flag: Flag, release: str) -> dict[str, Any]:
@@ -124,28 +124,21 @@ def _options(flag: Flag, release: str) -> dict[str, Any]:
     if flag.sort in ("switch", "void") or flag.sort.startswith("sets "):
         return dest | {"action": "store_true"}
     given: dict[str, Any] = dest | {"type": _type(flag.type), "required": flag.required}
-    if flag.sort == "append":
-        given["action"] = "append"
     if flag.nargs:
         given["nargs"] = int(flag.nargs) if flag.nargs.isdigit() else flag.nargs
         if flag.nargs == "?":
             given["const"] = ""
     if flag.choices is not None:
         given["choices"] = _Choices(flag.choices)
-    elif flag.field == _ALGORITHM and release_has_registry(release):
+    elif flag.field == _ALGORITHM:  # looked up in a registry, which a plugin may extend
         given["type"] = _algorithm(release)
     return given
 
 
-def release_has_registry(release: str) -> bool:
-    """Whether a release looks up its algorithm in a registry, which a plugin may extend."""
-    return not flags.flags_of(release)[_ALGORITHM].choices
-
-
 def algorithms(release: str) -> tuple[str, ...]:
     """Return the algorithms that a release knows of itself."""
-    flag = flags.flags_of(release).get(_ALGORITHM)
-    if flag is not None and flag.choices:
+    flag = flags.flags_of(release)[_ALGORITHM]
+    if flag.choices:
         return tuple(map(str, flag.choices))
     return (*rows.names("sglang", "algorithm", release), "NEXTN")
 
@@ -194,7 +187,7 @@ def refusals(words: Sequence[str], release: str, program: str = "") -> tuple[Ref
         if one is None:
             break
         found.append(one)
-        if one.sort == "required" or not _dropped(words, one):
+        if not _dropped(words, one):
             break
     return tuple(found)
 
@@ -223,7 +216,9 @@ def _first(words: Sequence[str], release: str) -> Refusal | None:
     try:
         _, extra = parser.parse_known_args(list(words))
     except argparse.ArgumentError as error:
-        named = (error.argument_name or "").split("/")
+        if error.argument_name is None:  # so Python 3.12 and later raise what they had an error for
+            return _of_error(_RefusedError(str(error.message)), words, release)
+        named = error.argument_name.split("/")
         typed = next((w for w in words if _is_one_of(w, named, release)), named[0])
         return _of_argument(typed.partition("=")[0], str(error.message), words, release)
     except _RefusedError as error:
@@ -249,10 +244,7 @@ def _is_one_of(word: str, names: Sequence[str], release: str) -> bool:
 
 def _of_error(error: _RefusedError, words: Sequence[str], release: str) -> Refusal:
     if error.says.startswith("ambiguous option"):
-        typed = next(
-            (w for w in words if w.partition("=")[0] == error.option.partition("=")[0]), ""
-        )
-        return Refusal(typed.partition("=")[0] or error.option, "ambiguous", error.says)
+        return Refusal(error.option, "ambiguous", error.says)
     if "required" in error.says:
         return Refusal("", "required", error.says)
     return _of_argument(error.option, error.says, words, release)
@@ -262,11 +254,11 @@ def _of_argument(option: str, says: str, words: Sequence[str], release: str) -> 
     value = _value_of(option, says, words)
     if "ignored explicit argument" in says:
         return Refusal(option, "switch", says, value)
-    if "expected" in says and "argument" in says:
+    if re.search(r"(?:^|: )expected ", says):
         return Refusal(option, "missing", says)
     flag = flags.flags_of(release).get(option.lstrip("-"))
     choices = tuple(map(str, flag.choices or ())) if flag is not None else ()
-    if flag is not None and flag.field == _ALGORITHM and not choices:
+    if flag is not None and flag.field == _ALGORITHM:
         choices = algorithms(release)
     return Refusal(option, "value", says, value, choices)
 

@@ -136,7 +136,7 @@ class Served:
     @cached_property
     def release(self) -> str:
         """The release of which the facts are."""
-        return rows.known("sglang", self.version) or rows.nearest("sglang", self.version)
+        return rows.nearest("sglang", self.version)
 
     @property
     def certain(self) -> bool:

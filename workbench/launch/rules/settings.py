@@ -27,7 +27,7 @@ class Settings:
 
     def given(self, key: str) -> bool:
         """Whether the launch sets an option."""
-        return self._state(key) == "known" and self._launch.value(key) is not None
+        return self._launch.value(key) is not None
 
     def raw(self, key: str) -> str:
         """Return an option as it was typed: ``--tp``; as it is called, where it was not."""

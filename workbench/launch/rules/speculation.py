@@ -23,9 +23,9 @@ _PATH = "speculative-draft-model-path"
 _ARGS = "sglang/srt/server_args.py"
 
 # The classes whose own files hold the draft (a NextN layer), and the first release that takes it from there.
-# Read in the list of server_args.py (arg_groups/speculative_hook.py) of every release from 0.4.6.post3 on.
+# Read in the list of server_args.py (arg_groups/speculative_hook.py) of every release from 0.4.6.post2 on.
 OWN_DRAFT = {
-    "DeepseekV3ForCausalLM": "0.4.6.post3",
+    "DeepseekV3ForCausalLM": "0.4.6.post2",
     "Glm4MoeForCausalLM": "0.4.9.post5",
     "DeepseekV32ForCausalLM": "0.5.3",
     "BailingMoeForCausalLM": "0.5.3",
@@ -59,6 +59,8 @@ def algorithm(s: Served) -> Iterator[Ruled]:
     if name not in known:
         # The parser of older releases has refused it already; in newer ones a plugin may bring it.
         yield unclear(ALGORITHM, f"the algorithm {name} is not known in {s.who}")
+    elif name not in DRAFTING and name != "NGRAM":
+        yield unclear(ALGORITHM, f"which draft {name} needs is not known")
     elif name not in DRAFTING:
         if path is not None:
             yield note(
@@ -99,8 +101,13 @@ def _fitting(s: Served) -> str:
 
 def _with_draft(s: Served, path: str) -> Iterator[Ruled]:
     draft, target = s.draft, s.target
-    same = draft is not None and target is not None and draft.name == target.name
-    if same and target is not None and target.readable and not takes_own_draft(s, target):
+    if (
+        draft is not None
+        and target is not None
+        and draft.name == target.name
+        and target.readable
+        and not takes_own_draft(s, target)
+    ):
         nextn = target.number("num_nextn_predict_layers", "mtp_num_hidden_layers")
         if s.algorithm != "STANDALONE" and not nextn and "eagle" not in target.model_class.lower():
             yield fault(

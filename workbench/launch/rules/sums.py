@@ -15,6 +15,7 @@ EXPERTS = "experts by expert parallel size"
 BLOCKS = "FP8 blocks by tensor parallel size"
 MEMORY = "share of memory"
 WEIGHTS = "memory of the GPUs"
+_SIZES = ("tp-size", "pp-size", "dp-size", "ep-size", "nnodes")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -31,48 +32,50 @@ class Sizes:
     @property
     def experts_by(self) -> int:
         """By what the width of an expert is divided."""
-        return self.tp // self.ep if self.ep and self.tp % self.ep == 0 else 1
+        return self.tp // self.ep if self.tp % self.ep == 0 else 1
 
 
 def sizes_of(s: Served) -> Sizes:
     """Return the sizes of a launch."""
     get = s.settings
-    tp, pp, dp, ep, nodes = (
-        get.number(key) or 1 for key in ("tp-size", "pp-size", "dp-size", "ep-size", "nnodes")
-    )
-    if (get.text("moe-a2a-backend") or "none") in ("deepep", "mooncake", "megamoe", "nixl", "mori"):
-        ep = tp  # SGLang sets it so
-    if get.on("enable-deepep-moe") or (get.on("enable-ep-moe") and not get.given("ep-size")):
+    # What is below 1 is another rule's.
+    tp, pp, dp, ep, nodes = (max(get.number(key) or 1, 1) for key in _SIZES)
+    # SGLang sets it so. Of all releases two let --ep-size hold next to --enable-ep-moe.
+    apart = get.given("ep-size") and s.within("0.4.10", "0.4.10.post1")
+    spread = (get.text("moe-a2a-backend") or "none") not in ("none", "ascend_tp")
+    if spread or get.on("enable-deepep-moe") or (get.on("enable-ep-moe") and not apart):
         ep = tp
-    split = dp if get.on("enable-dp-attention") and dp > 1 else 1
-    split *= get.number("attn-cp-size") or 1
-    return Sizes(tp, pp, dp, ep, nodes, tp // split if split and tp % split == 0 else 0)
+    split = dp if get.on("enable-dp-attention") else 1
+    split *= max(get.number("attn-cp-size") or 1, 1)
+    return Sizes(tp, pp, dp, ep, nodes, tp // split if tp % split == 0 else 0)
 
 
 def groups(s: Served) -> Iterator[Ruled]:
     """Rule whether the sizes of the groups fit each other, and the GPUs that the launch makes visible."""
-    size, get = sizes_of(s), s.settings
-    raw = get.raw
-    broken = False
-    for key, value in (
-        ("tp-size", size.tp),
-        ("pp-size", size.pp),
-        ("dp-size", size.dp),
-        ("ep-size", size.ep),
-    ):
-        if value < 1:
-            broken = True
+    size = sizes_of(s)
+    broken = [*_below_one(s)] or [*_misfits(s, size)]
+    yield from broken
+    if not broken:
+        yield fine(GROUPS, f"{size.tp * size.pp} ranks")
+
+
+def _below_one(s: Served) -> Iterator[Ruled]:
+    for key in _SIZES:
+        value, raw = s.settings.number(key), s.settings.raw(key)
+        if value is not None and value < 1:
             yield fault(
                 GROUPS,
                 "size_below_one",
-                f"{raw(key)} {value} is below 1",
+                f"{raw} {value} is below 1",
                 "checks",
-                next_step=f"Write {raw(key)} 1 or more.",
-                edits=(Edit(raw(key)),),
+                next_step=f"Write {raw} 1 or more.",
+                edits=(Edit(raw),),
             )
-    if broken:
-        return
-    if size.nodes > 1 and size.tp * size.pp % size.nodes:
+
+
+def _misfits(s: Served, size: Sizes) -> Iterator[Ruled]:
+    get, raw = s.settings, s.settings.raw
+    if size.tp * size.pp % size.nodes:
         yield fault(
             GROUPS,
             "nodes_and_ranks",
@@ -81,9 +84,7 @@ def groups(s: Served) -> Iterator[Ruled]:
             evidence=(f"{raw('tp-size')} {size.tp}, {raw('nnodes')} {size.nodes}",),
             next_step=f"Give a {raw('tp-size')} that is a multiple of {size.nodes}.",
         )
-        broken = True
-    parallel = get.on("enable-dp-attention") and size.dp > 1
-    if parallel and size.tp % size.dp and s.within("", "0.5.21"):
+    if get.on("enable-dp-attention") and size.tp % size.dp and s.within("", "0.5.21"):
         yield fault(
             GROUPS,
             "dp_and_tp",
@@ -93,7 +94,6 @@ def groups(s: Served) -> Iterator[Ruled]:
             next_step=f"Give a {raw('dp-size')} that divides {size.tp}.",
             edits=(Edit(raw("dp-size"), str(math.gcd(size.tp, size.dp))),),
         )
-        broken = True
     if size.tp % size.ep:
         yield fault(
             GROUPS,
@@ -103,28 +103,22 @@ def groups(s: Served) -> Iterator[Ruled]:
             next_step=f"Give a {raw('ep-size')} that divides {size.tp}.",
             edits=(Edit(raw("ep-size"), str(math.gcd(size.tp, size.ep))),),
         )
-        broken = True
-    few = _too_few(s, size)
-    if few is not None:
-        yield few
-        broken = broken or few.state == "wrong"
-    if not broken:
-        yield fine(GROUPS, f"{size.tp * size.pp} ranks")
+    yield from _too_few(s, size)
 
 
-def _too_few(s: Served, size: Sizes) -> Ruled | None:
+def _too_few(s: Served, size: Sizes) -> Iterator[Ruled]:
     """Rule the GPUs that CUDA_VISIBLE_DEVICES leaves."""
     visible = s.settings.environment("CUDA_VISIBLE_DEVICES")
     if visible is None or not re.fullmatch(r"\d+(?:,\d+)*", visible.strip()):
-        return None
+        return
     have = len(visible.split(","))
     replicas = 1 if s.settings.on("enable-dp-attention") else size.dp
-    need = size.tp * size.pp * replicas // max(size.nodes, 1)
+    need = size.tp * size.pp * replicas // size.nodes
     step, base = s.settings.number("gpu-id-step") or 1, s.settings.number("base-gpu-id") or 0
     last = base + (need - 1) * step + 1
     if last <= have:
-        return None
-    return fault(
+        return
+    yield fault(
         GROUPS,
         "too_few_gpus",
         f"the launch needs {last} GPUs, and CUDA_VISIBLE_DEVICES shows {have}",
@@ -168,7 +162,7 @@ def heads(s: Served) -> Iterator[Ruled]:
 def _heads(s: Served, role: str, model: Model, size: Sizes) -> Ruled:
     count, kv = model.number("num_attention_heads", "n_head"), model.number("num_key_value_heads")
     raw, by = s.settings.raw("tp-size"), size.attention
-    groups_of = f"{raw} {size.tp}" if by == size.tp else f"{by} ranks of an attention group"
+    what = f"{raw} {size.tp}" if by == size.tp else f"{by} ranks of an attention group"
     if count is None:
         return unclear(HEADS, f"the {role}'s config has no num_attention_heads")
     if count % by:
@@ -179,7 +173,7 @@ def _heads(s: Served, role: str, model: Model, size: Sizes) -> Ruled:
             "heads_not_divided",
             f"{count} attention heads of the {role} are not divided by {by}",
             "load",
-            evidence=(f"num_attention_heads {count}, {groups_of}",),
+            evidence=(f"num_attention_heads {count}, {what}",),
             edits=edits,
             next_step=f"Write {raw} {fits}." if edits else f"Choose sizes that divide {count}.",
         )
@@ -194,12 +188,12 @@ def _heads(s: Served, role: str, model: Model, size: Sizes) -> Ruled:
             "kv_heads_not_divided",
             f"{kv} key-value heads of the {role} and {by} ranks do not divide each other",
             "load",
-            evidence=(f"num_key_value_heads {kv}, {groups_of}",),
+            evidence=(f"num_key_value_heads {kv}, {what}",),
             edits=edits,
             next_step=f"Write {raw} {fits}." if edits else f"Choose sizes that divide {kv}.",
         )
     inner = model.number("intermediate_size")
-    dense = not _experts(model) or (model.number("first_k_dense_replace") or 0) > 0
+    dense = not _experts(model) or bool(model.number("first_k_dense_replace"))
     width = size.tp if role == "draft" or not s.settings.on("enable-dp-attention") else 1
     if dense and inner and inner % width:
         return fault(
@@ -245,7 +239,7 @@ def experts(s: Served) -> Iterator[Ruled]:
         yield fine(EXPERTS, "the target has no experts")
         return
     spare = s.settings.number("ep-num-redundant-experts") or 0
-    width = _expert_width(model) or 0
+    width = _expert_width(model)
     if count + spare < size.ep and not s.settings.given("ep-size"):
         yield unclear(EXPERTS, f"{count + spare} experts for {size.ep} ranks: is the config whole?")
     elif (count + spare) % size.ep:
@@ -258,7 +252,7 @@ def experts(s: Served) -> Iterator[Ruled]:
             next_step=f"Give a {raw} that divides {count + spare}.",
             edits=(Edit(raw, str(math.gcd(count + spare, size.ep))),) if not spare else (),
         )
-    elif width and size.tp % size.ep == 0 and width % size.experts_by:
+    elif width is not None and width % size.experts_by:
         yield fault(
             EXPERTS,
             "expert_width",
@@ -289,38 +283,40 @@ def blocks(s: Served) -> Iterator[Ruled]:
     ):
         yield fine(BLOCKS, "the target has no FP8 blocks")
         return
-    raw = s.settings.raw("tp-size")
-    parts = []
-    width = _expert_width(model) if _experts(model) else None
-    if width and width % size.experts_by == 0:
-        parts.append(("an expert", width // size.experts_by, size.experts_by))
-    inner = model.number("intermediate_size")
-    if inner and not _experts(model) and size.tp > 1 and inner % size.tp == 0:
-        parts.append(("the MLP", inner // size.tp, size.tp))
-    for what, part, by in parts:
-        if part % block[0] or (by > 1 and part % block[1]):
-            fits = [
-                n
-                for n in range(1, size.tp)
-                if (part * by) % (n * block[0]) == 0 and size.tp % n == 0
-            ]
-            how = f"{raw} {max(fits)}" if fits and not _experts(model) else ""
-            yield fault(
-                BLOCKS,
-                "blocks_not_whole",
-                f"{what} has {part} rows a rank: no whole number of blocks of {block[0]}",
-                "load",
-                evidence=(f"{part * by} rows by {by} ranks; weight_block_size {list(block)}",),
-                next_step=f"Write {how}."
-                if how
-                else f"Use fewer tensor parallel ranks for the experts: {s.settings.raw('ep-size')} "
-                f"{_ep_for(part * by, size, block[0])}.",
-                edits=(Edit(raw, str(max(fits))),)
-                if how
-                else (Edit(s.settings.raw("ep-size"), str(_ep_for(part * by, size, block[0]))),),
-            )
-            return
-    yield fine(BLOCKS, "each rank has whole blocks")
+    experts = _experts(model)
+    width, by = (
+        (_expert_width(model), size.experts_by)
+        if experts
+        else (model.number("intermediate_size"), size.tp)
+    )
+    if width is None or width % by or (not experts and by == 1):
+        yield fine(BLOCKS, "nothing is cut through blocks")
+        return
+    part = width // by
+    if part % block[0] == 0 and (by == 1 or part % block[1] == 0):
+        yield fine(BLOCKS, "each rank has whole blocks")
+        return
+    fits = _ep_for(width, size, block[0]) if experts else _tp_for(width, size, block[0])
+    raw = s.settings.raw("ep-size" if experts else "tp-size")
+    yield fault(
+        BLOCKS,
+        "blocks_not_whole",
+        f"{'an expert' if experts else 'the MLP'} has {part} rows a rank: no whole number of blocks of "
+        f"{block[0]}",
+        "load",
+        evidence=(f"{width} rows by {by} ranks; weight_block_size {list(block)}",),
+        next_step=f"Use fewer tensor parallel ranks for the experts: {raw} {fits}."
+        if experts
+        else f"Write {raw} {fits}.",
+        edits=(Edit(raw, str(fits)),),
+    )
+
+
+def _tp_for(width: int, size: Sizes, block: int) -> int:
+    """Return the most ranks below those of the launch of which each has whole blocks."""
+    return max(
+        (n for n in range(1, size.tp) if size.tp % n == 0 and width % (n * block) == 0), default=1
+    )
 
 
 def _ep_for(width: int, size: Sizes, block: int) -> int:
@@ -340,7 +336,7 @@ def memory(s: Served) -> Iterator[Ruled]:
     if share is None:
         yield fine(MEMORY, "the engine chooses")
     elif share <= 0 or (share > 1 and s.settings.number("max-total-tokens") is None):
-        right = share / 100 if 1 < share < 100 else 0.85
+        right = share / 100 if 0 < share / 100 < 1 else 0.85
         yield fault(
             MEMORY,
             "share_out_of_range",
@@ -365,15 +361,15 @@ def weights(s: Served) -> Iterator[Ruled]:
     """State how much the weights take on each GPU; whether they fit is not known."""
     size = sizes_of(s)
     known = [
-        (role, model.bytes)
+        (role, size_of)
         for role, model in (("target", s.target), ("draft", s.draft))
-        if model is not None and model.bytes
+        if model is not None and (size_of := model.bytes)
     ]
     if not known:
         yield unclear(WEIGHTS, "the weights were not read, and the GPUs are not known")
         return
-    total = sum(number or 0 for _, number in known)
-    share = total / max(size.tp * size.pp, 1) / 1e6
+    total = sum(number for _, number in known)
+    share = total / (size.tp * size.pp) / 1e6
     text = f"{share / 1000:,.1f} GB" if share >= 100 else f"{share:,.1f} MB"
     parts = " and ".join(role for role, _ in known)
     yield unclear(

@@ -27,7 +27,9 @@ def shape(s: Served) -> Iterator[Ruled]:
         yield from _no_topk(s, steps, tokens)
     elif min(steps, topk) < 1 or (tokens is not None and tokens < 1):
         yield _not_positive(s, steps, topk, tokens)
-    elif tokens is None and topk > 1:
+    elif topk == 1:
+        yield from _chain(s, steps, tokens)
+    elif tokens is None:
         yield fault(
             SHAPE,
             "no_draft_tokens",
@@ -37,10 +39,8 @@ def shape(s: Served) -> Iterator[Ruled]:
             next_step=f"Add --{_TOKENS} {min(_most(steps, topk), 2 * topk + steps)}.",
             edits=(Edit(f"--{_TOKENS}", str(min(_most(steps, topk), 2 * topk + steps))),),
         )
-    elif topk == 1:
-        yield from _chain(s, steps, tokens)
     else:
-        yield from _tree(s, steps, topk, tokens or 0)
+        yield from _tree(s, steps, topk, tokens)
 
 
 def _no_steps(s: Served, topk: int | None, tokens: int | None) -> Iterator[Ruled]:
@@ -50,8 +50,7 @@ def _no_steps(s: Served, topk: int | None, tokens: int | None) -> Iterator[Ruled
     given = ", ".join(
         f"--{key} {value}" for key, value in ((_TOPK, topk), (_TOKENS, tokens)) if value is not None
     )
-    sure = s.within("0.4.4.post4")
-    steps = (tokens - 1 if topk in (None, 1) and tokens and tokens > 1 else 3) or 3
+    steps = tokens - 1 if topk in (None, 1) and tokens is not None and tokens > 1 else 3
     edits = [Edit(f"--{_STEPS}", str(steps))]
     edits += [] if topk is not None else [Edit(f"--{_TOPK}", "1")]
     edits += (
@@ -67,7 +66,6 @@ def _no_steps(s: Served, topk: int | None, tokens: int | None) -> Iterator[Ruled
         detail="All three are given, or none: the check of the arguments is an assertion.",
         next_step=f"Add --{_STEPS}, or remove the others.",
         edits=tuple(edits),
-        state="wrong" if sure else "open",
         place=f"{_ARGS} ({s.release})",
     )
 

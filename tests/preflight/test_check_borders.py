@@ -1,0 +1,137 @@
+"""Which release counts, which models are opened, and what is compared: each from both sides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import workbench
+from tests.launch.rules.asking import DEEPSEEK, LLAMA
+from workbench.errors import WorkbenchError
+from workbench.launch.read import read_launch
+
+SERVE = "sglang serve --model-path some/target"
+IMAGE = (
+    "docker run lmsysorg/sglang:v0.5.13 python3 -m sglang.launch_server --model-path some/target"
+)
+NEW = "sglang==0.5.14"
+EAGLE = f"{SERVE} --speculative-algorithm EAGLE"
+TAG = "tag of the image"
+
+
+@pytest.mark.parametrize(
+    ("line", "engine", "version", "basis"),
+    [
+        (SERVE, "", "", ""),
+        (SERVE, "sglang", "", ""),
+        (SERVE, NEW, "0.5.14", "given"),
+        (IMAGE, "", "0.5.13", TAG),
+        (IMAGE, "sglang", "0.5.13", TAG),
+        (IMAGE, "sglang==0.5.13", "0.5.13", "given"),
+        (IMAGE, NEW, "0.5.14", f"given; the launch itself is of 0.5.13 ({TAG})"),
+        (IMAGE, "vllm==0.9.0", "0.5.13", TAG),
+        ("trtllm-serve some/target", "", "", ""),
+    ],
+)
+def test_the_release_that_counts(line: str, engine: str, version: str, basis: str) -> None:
+    found = workbench.check(line, engine=engine)
+    assert (found.version, found.version_basis) == (version, basis)
+
+
+def test_a_launch_that_was_read_is_not_read_again() -> None:
+    launch = read_launch(IMAGE)
+    assert workbench.check(launch, engine=NEW).version == "0.5.14"
+    assert workbench.check(launch).version == "0.5.13"
+
+
+def test_the_name_of_an_engine_is_text() -> None:
+    with pytest.raises(WorkbenchError, match="is not the name of an engine"):
+        workbench.check(SERVE, engine=514)  # type: ignore[arg-type]
+
+
+def items(found: workbench.LaunchCheck) -> dict[str, tuple[str, bool, str]]:
+    return {
+        item.name: (item.state, item.essential, item.how) for item in found.verdict.coverage.items
+    }
+
+
+@pytest.mark.parametrize(
+    ("line", "target", "draft", "right"),
+    [
+        (SERVE, LLAMA, None, {"keys of the target": False}),
+        (SERVE, None, None, {}),
+        (EAGLE, LLAMA, None, {"keys of the target": False}),
+        (EAGLE, DEEPSEEK, None, {"keys of the draft": True, "keys of the target": False}),
+        (f"{EAGLE} --speculative-draft-model-path d", DEEPSEEK, LLAMA,
+         {"keys of the draft": True, "keys of the target": False}),
+        (f"{EAGLE} --speculative-draft-model-path d", None, LLAMA, {"keys of the draft": True}),
+        (f"{SERVE} --speculative-draft-model-path d", LLAMA, LLAMA, {"keys of the target": False}),
+        (f"{SERVE} --speculative-algorithm $A", DEEPSEEK, None, {"keys of the target": False}),
+        (f"{EAGLE} --speculative-draft-model-path $D", DEEPSEEK, None, {"keys of the target": False}),
+    ],
+)  # fmt: skip
+def test_what_is_loaded_as_what(line: str, target: Any, draft: Any, right: dict[str, bool]) -> None:
+    found = items(workbench.check(line, target=target, draft=draft, engine=NEW))
+    assert {
+        name: essential for name, (_, essential, _) in found.items() if name.startswith("keys of")
+    } == right
+    assert all(found[name][0] == "open" for name in right)
+
+
+def test_without_a_release_nothing_is_compared() -> None:
+    found = items(workbench.check(SERVE, target=LLAMA))
+    assert not any(name.startswith("keys of") for name in found)
+
+
+def test_a_path_of_this_machine_with_nothing_there(tmp_path: Path) -> None:
+    line = f"python3 -m sglang.launch_server --model-path {tmp_path}/nothing"
+    found = workbench.check(line, engine=NEW)
+    assert (found.ok, found.faults[0].code) == (False, "model_absent")
+    # In a container it is a path of the container.
+    inside = workbench.check(f"docker run lmsysorg/sglang:v0.5.14 {line}")
+    assert (inside.ok, inside.faults) == (None, ())
+
+
+def test_the_models_have_the_names_of_the_launch() -> None:
+    found = workbench.check(
+        f"{EAGLE} --speculative-draft-model-path d", target=LLAMA, draft=LLAMA, engine=NEW
+    )
+    assert (found.target, found.draft) == ("some/target", "d")
+    named = workbench.check("sglang serve", target=LLAMA, engine=NEW)
+    assert named.target == "the given config"
+    assert workbench.check("sglang serve", engine=NEW).target == ""
+
+
+def test_a_checkpoint_that_cannot_be_compared_says_why(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(
+        '{"architectures": ["LlamaForCausalLM"], "model_type": "llama"}'
+    )
+    found = items(workbench.check(f"sglang serve --model-path {tmp_path}", engine=NEW))
+    state, _, how = found["keys of the target"]
+    assert state == "open"
+    assert how
+
+
+@pytest.mark.parametrize(
+    ("line", "engine", "says"),
+    [
+        (SERVE, NEW, ""),
+        (SERVE, "", "does not say which release"),
+        (SERVE, "sglang==99.0", "was not read"),
+        ("vllm serve some/target", "", "vLLM"),
+        ("echo hello", "", "no launch of a known server"),
+    ],
+)
+def test_why_the_release_is_not_known(line: str, engine: str, says: str) -> None:
+    state, _, how = items(workbench.check(line, engine=engine))["the release of the engine"]
+    assert state == ("open" if says else "ok")
+    assert says in how
+
+
+def test_arguments_are_listed_as_they_hold() -> None:
+    found = workbench.check(f"{SERVE} --tp 8 --dp $D", engine=NEW)
+    assert [(one.name, one.value) for one in found.arguments] == [
+        ("model-path", "some/target"), ("tp-size", "8"), ("dp-size", "not known"),
+    ]  # fmt: skip
