@@ -32,6 +32,13 @@ def check(
         str | None,
         typer.Option(help="The draft's checkpoint, where the launch names another place."),
     ] = None,
+    python: Annotated[
+        str | None,
+        typer.Option(
+            help="The Python of an environment with SGLang: its own parser and checks are asked as well, "
+            "offline, without a GPU, and without code of a checkpoint."
+        ),
+    ] = None,
     html: Html = None,
     force: Force = False,
     json: Json = False,
@@ -44,5 +51,5 @@ def check(
     given = sys.stdin.read() if launch == "-" else launch
     place = launch if launch != "-" and is_path(launch) else None
     page = output(html, "page", place, target, draft, force=force)
-    found = check_launch(given, target=target, draft=draft, engine=engine or "")
+    found = check_launch(given, target=target, draft=draft, engine=engine or "", python=python)
     return finish(found, json=json, markdown=markdown, html=page)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import WorkbenchError, shown
+from workbench.errors import EngineError, WorkbenchError, shown
 from workbench.facts import engines, rows
 from workbench.launch.read import read_launch
 from workbench.launch.records import Launch
@@ -14,7 +15,7 @@ from workbench.launch.rules.records import Served
 from workbench.launch.rules.settings import UnknownValueError
 from workbench.launch.rules.speculation import takes_own_draft
 from workbench.loaders import registry
-from workbench.preflight import answer, question, reading
+from workbench.preflight import answer, asking, question, reading
 from workbench.preflight.reading import Opened
 from workbench.preflight.records import LaunchCheck, Setting
 
@@ -25,6 +26,7 @@ def check(
     target: Any = None,
     draft: Any = None,
     engine: str = "",
+    python: str | os.PathLike[str] | None = None,
 ) -> LaunchCheck:
     """Say what a launch will do, before anything is started.
 
@@ -41,6 +43,9 @@ def check(
         The models, where the launch does not name a place on this machine: a path, or a `Checkpoint`.
     engine
         ``"sglang==0.5.11"``, where the launch does not say which release it starts.
+    python
+        The interpreter of an environment with SGLang: its own parser and checks are asked as well, without a
+        GPU, offline, and without `--trust-remote-code`: no code of a checkpoint is run.
 
     Returns
     -------
@@ -50,7 +55,8 @@ def check(
     Raises
     ------
     WorkbenchError
-        There is no such file or process, or it holds no launch.
+        There is no such file or process, or it holds no launch; the engine in `python` cannot be asked, or
+        is another release than `engine`.
     """
     if not isinstance(engine, str):
         raise WorkbenchError(
@@ -60,12 +66,16 @@ def check(
     wanted = registry.parse(engine) if engine else registry.Engine("")
     read = _read(launch, wanted)
     version, basis = _version(read, wanted)
+    asked = None
+    if python is not None:
+        asked = _ask(python, read, target, draft)
+        version, basis = _version_asked(asked.version, read, wanted, str(python))
     if version and version != read.version and not isinstance(launch, Launch):
         read = read_launch(launch, engine=read.engine or wanted.name, version=version)
     folder = reading.folder_of(read)
     opened = _models(read, target, draft, folder)
-    asked = _question(read, version, opened)
-    return _result(asked, read, version, basis, opened)
+    posed = dataclasses.replace(_question(read, version, opened), asked=asked)
+    return _result(posed, read, version, basis, opened)
 
 
 def _read(launch: Any, wanted: registry.Engine) -> Launch:
@@ -88,6 +98,39 @@ def _version(launch: Launch, wanted: registry.Engine) -> tuple[str, str]:
         return launch.version, launch.version_basis
     installed = registry.installed(name) if name in registry.ROOMS else ""
     return (installed, "installed next to the workbench") if installed else ("", "")
+
+
+def _ask(python: str | os.PathLike[str], launch: Launch, target: Any, draft: Any) -> asking.Asked:
+    """Ask the engine itself, with the models as far as they are here."""
+    if not launch.options:
+        raise EngineError(
+            "there are no words that SGLang's parser could be asked about",
+            why=f"{launch.source or 'the text'} is a {launch.form}",
+            next_step="Give the command line, or leave out --python.",
+        )
+    opened = _models(launch, target, draft, reading.folder_of(launch))
+    names = (launch.target, launch.draft)
+    places = {
+        name: one.place if one is not None else None
+        for name, one in zip(names, opened, strict=True)
+        if name
+    }
+    return asking.ask(python, launch, places)
+
+
+def _version_asked(
+    found: str, launch: Launch, wanted: registry.Engine, python: str
+) -> tuple[str, str]:
+    """Return the release of the engine that was asked; it must be the one that was named."""
+    if wanted.version and wanted.version != found:
+        raise EngineError(
+            f"{python} has SGLang {found}, not {wanted.version}",
+            why="the parser of another release would answer another question",
+            next_step=f"Name sglang=={found}, or give the interpreter of {wanted.version}.",
+        )
+    if launch.version and launch.version != found:
+        return found, f"of the engine that was asked; the launch itself is of {launch.version}"
+    return found, "of the engine that was asked"
 
 
 def _models(
