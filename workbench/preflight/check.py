@@ -11,6 +11,7 @@ from workbench.errors import EngineError, WorkbenchError, shown
 from workbench.facts import engines, rows
 from workbench.launch.read import read_launch
 from workbench.launch.records import Launch
+from workbench.launch.rules.elsewhere import TENSORRT, VLLM, ServedElsewhere
 from workbench.launch.rules.records import Served
 from workbench.launch.rules.settings import UnknownValueError
 from workbench.launch.rules.speculation import takes_own_draft
@@ -156,9 +157,20 @@ def _models(
 def _question(
     launch: Launch, version: str, opened: tuple[Opened | None, Opened | None]
 ) -> question.Question:
+    target, draft = opened
+    if launch.engine in _ELSEWHERE:
+        elsewhere = ServedElsewhere(
+            launch,
+            version,
+            target.model if target is not None else None,
+            draft.model if draft is not None else None,
+        )
+        asked = question.Question(
+            launch, elsewhere, _unsure(version, launch.engine), rules=_ELSEWHERE[launch.engine]
+        )
+        return dataclasses.replace(asked, loadings=tuple(_loadings_elsewhere(elsewhere, opened)))
     if launch.engine != "sglang":
         return question.Question(launch, None, _not_known(launch))
-    target, draft = opened
     # Without a release, what the newest refuses another may take: nothing is certain then.
     served = Served(
         launch,
@@ -179,13 +191,17 @@ def _not_known(launch: Launch) -> str:
     )
 
 
-def _unsure(version: str) -> str:
+_ELSEWHERE = {"vllm": VLLM, "tensorrt-llm": TENSORRT}
+
+
+def _unsure(version: str, engine: str = "sglang") -> str:
     if not version:
-        return (
-            "the launch does not say which release it starts; give it with --engine sglang==VERSION"
-        )
-    if rows.known("sglang", version) is None:
-        return f"SGLang {version} was not read: the answer is that of {rows.nearest('sglang', version)}"
+        return f"the launch does not say which release it starts; give it with --engine {engine}==VERSION"
+    who = engines.spoken(engine, version)
+    if not rows.releases(engine):
+        return f"{who} was not read: only sums are checked"
+    if rows.known(engine, version) is None:
+        return f"{who} was not read: the answer is that of {rows.nearest(engine, version)}"
     return ""
 
 
@@ -211,6 +227,20 @@ def _loadings(
     return found
 
 
+def _loadings_elsewhere(
+    served: ServedElsewhere, opened: tuple[Opened | None, Opened | None]
+) -> list[question.Loading]:
+    """Ask what becomes of the keys of draft and target in another engine."""
+    target, draft = opened
+    found = []
+    if served.launch.engine == "vllm" and served.version:
+        if draft is not None and served.speculates:
+            found.append(_loading(question.DRAFT, served, draft, target))
+        if target is not None and target.model.readable:
+            found.append(_loading(question.TARGET, served, target, None))
+    return found
+
+
 def _loading(role: str, served: Served, opened: Opened, target: Opened | None) -> question.Loading:
     from workbench.keys.diff import diff_keys
     from workbench.loaders.sglang import class_for, draft_class_for
@@ -219,12 +249,16 @@ def _loading(role: str, served: Served, opened: Opened, target: Opened | None) -
         return question.Loading(role, None, opened.model.problem or "its weights are not here")
     config = opened.model.config
     named = draft_class_for(config) if role == question.DRAFT else class_for(config)
-    engine = f"sglang=={served.version}" + (f":{named}" if named else "")
+    if served.launch.engine != "sglang":
+        named = ""
+    engine = f"{served.launch.engine}=={served.version}" + (f":{named}" if named else "")
     try:
         diff = diff_keys(
             opened.checkpoint,
             engine,
-            launch=served.launch if role == question.DRAFT else None,
+            launch=served.launch
+            if role == question.DRAFT and served.launch.engine == "sglang"
+            else None,
             target=target.checkpoint
             if target is not None and target.checkpoint is not None
             else None,
@@ -233,6 +267,11 @@ def _loading(role: str, served: Served, opened: Opened, target: Opened | None) -
         return question.Loading(
             role, None, f"{error.what} ({error.why})" if error.why else error.what
         )
+    suspected = any(one.severity == "error" and one.changes_output for one in diff.findings)
+    plain = str(config.quantization.get("quant_method") or "fp8") in ("fp8", "mxfp4")
+    if role == question.TARGET and plain and diff.ok is None and not suspected:
+        # As where its class is not described: a target that is served every day needs no map of ours.
+        return question.Loading(role, None, diff.summary)
     return question.Loading(role, diff)
 
 
@@ -246,9 +285,7 @@ def _result(
     covered = question.covered(asked)
     found = answer.faults(asked)
     line = answer.line(asked)
-    who = (
-        f"SGLang {version}".strip() if launch.engine == "sglang" else launch.engine or "the engine"
-    )
+    who = engines.spoken(launch.engine, version) or "the engine"
     return LaunchCheck(
         verdict=answer.verdict(asked, covered, found, who),
         source=launch.source or "a command line",

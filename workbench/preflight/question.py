@@ -172,13 +172,15 @@ def _holding(launch: Launch) -> Iterator[Argument]:
     """Yield the last argument of each name: the one that holds."""
     seen: set[str] = set()
     for argument in reversed(launch.arguments):
-        if argument.key not in seen:
-            seen.add(argument.key)
+        # A key of a JSON option is an argument of its own, and what it names another: one item.
+        if not seen.intersection((argument.key, _name(argument))):
+            seen |= {argument.key, _name(argument)}
             yield argument
 
 
 def _name(argument: Argument) -> str:
-    return argument.raw if argument.raw.startswith("-") else f"--{argument.name}"
+    part = "." in argument.name  # of the JSON that an option takes
+    return argument.raw if argument.raw.startswith("-") and not part else f"--{argument.name}"
 
 
 def _not_essential(launch: Launch) -> Iterator[tuple[str, str]]:
