@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from workbench.cli.exits import ExitCode
-from workbench.cli.finish import finish, output
-from workbench.cli.options import Force, Html, Json, Markdown
+from workbench.cli.finish import apart, finish, output, write_junit
+from workbench.cli.options import Force, Html, Json, Junit, Markdown
 
 
 def check(
@@ -39,6 +39,7 @@ def check(
             "offline, without a GPU, and without code of a checkpoint."
         ),
     ] = None,
+    junit: Junit = None,
     html: Html = None,
     force: Force = False,
     json: Json = False,
@@ -51,5 +52,9 @@ def check(
     given = sys.stdin.read() if launch == "-" else launch
     place = launch if launch != "-" and is_path(launch) else None
     page = output(html, "page", place, target, draft, force=force)
+    report = output(junit, "junit", place, target, draft, force=force)
+    apart(page, report)
     found = check_launch(given, target=target, draft=draft, engine=engine or "", python=python)
-    return finish(found, json=json, markdown=markdown, html=page)
+    code = finish(found, json=json, markdown=markdown, html=page)
+    write_junit(found, report)
+    return code

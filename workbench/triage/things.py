@@ -17,7 +17,8 @@ from workbench.evidence.casefile import MANIFEST
 Kind = Literal["run", "log", "case", "checkpoint", "launch", "process", "result"]
 
 VERBS = (
-    "check", "doctor", "diff", "fix", "weights", "hang", "collect", "watch", "replay", "report", "ledger",
+    "check", "doctor", "gate", "diff", "fix", "weights", "hang", "collect", "watch", "replay", "report",
+    "ledger",
 )  # fmt: skip
 _WEIGHTS = re.compile(r"\.(?:safetensors|bin|pt|pth|gguf)$|\.index\.json$")
 _LOG = re.compile(r"\.(?:log|out|err)(?:\.(?:gz|xz|bz2))?$")
