@@ -23,11 +23,13 @@ def document(gate: Gate) -> Document:
         ("Draft", gate.draft), ("Target", gate.target), ("Digest", gate.digest), ("Date", gate.date),
         ("Asked for", gate.engines),
     ]  # fmt: skip
-    body: tuple[Part, ...] = (
+    found: list[Part] = [Findings(gate.findings)] if gate.findings else []
+    badge: list[Part] = [Heading("Badge"), Code(gate.badge)] if gate.badge else []
+    body = (
         *_releases(gate),
         *_others(gate),
-        *([Findings(gate.findings)] if gate.findings else []),
-        *([Heading("Badge"), Code(gate.badge)] if gate.badge else []),
+        *found,
+        *badge,
     )
     return lay_out(gate, facts, body, next_step=_next(gate), notes=gate.notes)
 
