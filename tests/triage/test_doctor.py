@@ -113,7 +113,8 @@ def test_the_launches_of_a_folder_are_in_the_order_of_time() -> None:
         ("wieghts", "workbench weights"),
         ("docter", "workbench doctor"),
         ("some/model", "the Hub is not asked"),
-        ("http://127.0.0.1:30000", "asks no server"),
+        ("http://10.0.0.1:30000", "asks no server"),
+        ("localhost:9", "nothing on this machine listens on port 9"),
         ("docs", "holds nothing that is known"),
     ],
 )

@@ -81,7 +81,9 @@ class _Asked:
         if outcome is None:
             return
         self.answers.append(outcome.answer)
-        self.causes += outcome.causes
+        # A traceback says when and why it stopped; that it crashed follows.
+        stopped = any(one.job == "traceback" and one.ok is False for one in self.answers)
+        self.causes += [one for one in outcome.causes if one.code != "hang_crashed" or not stopped]
         if outcome.result is not None:
             codes = {cause.code for cause in outcome.causes}
             self.findings += [f for f in outcome.result.findings if f.code in codes]
@@ -136,16 +138,21 @@ def _examine(one: Served, asked: _Asked) -> None:
     asked.add(jobs.acceptance(one))
     if one.launch is not None:
         asked.add(jobs.check(one))
-    elif one.thing.kind == "launch":
-        asked.not_read.append((one.thing.name, one.why))
-    if one.asserted:
+    elif one.thing.kind in ("launch", "log"):
+        asked.not_read.append((f"launch of {one.thing.name}", one.why))
+    stopped = jobs.traceback(one, asked.causes)
+    asked.add(stopped)
+    if one.asserted and (stopped is None or stopped.answer.ok is not False):
         asked.add(_asserted(one, asked))
     unsettled = one.logged is None or one.asserted or not one.ready
     if unsettled and one.thing.kind in ("run", "log", "case", "process"):
         asked.add(jobs.hang(one.thing))
     lost = one.logged is not None and one.logged.accept_length <= jobs.NO_DRAFT_ACCEPTED
+    unproved = not any(cause.certain for cause in asked.causes)
     if lost and not asked.causes and one.draft is not None:
         asked.add(jobs.weights(one.draft.place, one.target.place if one.target else ""))
+    if lost and unproved:
+        asked.add(jobs.replay(one))
 
 
 def _asserted(one: Served, asked: _Asked) -> jobs.Outcome:
