@@ -10,7 +10,7 @@ import pytest
 
 import workbench
 from tests.tables import taken
-from tests.triage import questions
+from tests.triage import cast, questions
 from tests.triage.questions import Question
 from workbench.facts.known_causes import CAUSES
 from workbench.triage import tracebacks
@@ -111,3 +111,12 @@ def test_a_port_of_this_machine_is_the_process_that_listens() -> None:
         server.setblocking(False)
         with pytest.raises(BlockingIOError):
             server.accept()  # nothing was sent to it
+
+
+def test_the_picture_is_what_doctor_prints(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(root)
+    made = cast.picture()
+    assert cast.FILE.read_text(encoding="utf-8") == made, "python -m tests.triage.cast"
+    assert made.count("http") == 1  # the name of SVG itself: nothing is loaded
+    for word in ("10&#160;of&#160;16&#160;keys", "EAGLE3", "workbench&#160;fix"):
+        assert word in made

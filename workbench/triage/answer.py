@@ -124,6 +124,10 @@ def what_next(answers: Sequence[Answered], causes: Sequence[Cause]) -> str:
     if steps:
         return steps[0]
     symptom = any(one.job == "acceptance" and one.ok is False for one in answers)
+    replayed = next((one for one in answers if one.job == "replay" and "`" in one.text), None)
+    if symptom and replayed is not None:
+        line = replayed.text[replayed.text.rindex("`workbench") :].rstrip(".")
+        return f"Change one thing at a time: {line}."
     if symptom:
         return "Give the draft and the target as well: `workbench doctor LOG DRAFT TARGET`."
     missing = next((one for one in answers if one.ok is None), None)

@@ -70,6 +70,7 @@ class _Asked:
 
     def __init__(self, say: Say | None) -> None:
         self._say = say
+        self._scanned: set[str] = set()
         self.answers: list[Answered] = []
         self.causes: list[Cause] = []
         self.findings: list[Finding] = []
@@ -90,6 +91,12 @@ class _Asked:
             self.corrected = self.corrected or getattr(outcome.result, "corrected", "")
         if self._say is not None:
             self._say(outcome.answer)
+
+    def scan(self, place: str, target: str) -> None:
+        """Scan a sample of a checkpoint's weights, once."""
+        if place not in self._scanned:
+            self._scanned.add(place)
+            self.add(jobs.weights(place, target))
 
     def case(self, things: Sequence[Thing], launches: Sequence[Served]) -> Case:
         """Return the result."""
@@ -150,7 +157,7 @@ def _examine(one: Served, asked: _Asked) -> None:
     lost = one.logged is not None and one.logged.accept_length <= jobs.NO_DRAFT_ACCEPTED
     unproved = not any(cause.certain for cause in asked.causes)
     if lost and not asked.causes and one.draft is not None:
-        asked.add(jobs.weights(one.draft.place, one.target.place if one.target else ""))
+        asked.scan(one.draft.place, one.target.place if one.target else "")
     if lost and unproved:
         asked.add(jobs.replay(one))
 
@@ -179,7 +186,7 @@ def _examine_checkpoint(
     known = next((one.launch for one in launches if one.launch is not None), None)
     if known is None:
         asked.add(jobs.diff(thing.place, target, ""))
-    asked.add(jobs.weights(thing.place, target))
+    asked.scan(thing.place, target)
 
 
 def _open_result(thing: Thing, asked: _Asked) -> None:
