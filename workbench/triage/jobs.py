@@ -179,7 +179,7 @@ def _no_cause(found: Sequence[KnownCause]) -> str:
 
 
 _MOST_KNOWN = 2
-_MOST_BYTES = 1 << 30
+_MOST_BYTES = 256 << 20
 
 
 def replay(one: Served) -> Outcome:
@@ -211,7 +211,7 @@ def replay(one: Served) -> Outcome:
     return Outcome(Answered("replay", subject, found.ok, text), (), found)
 
 
-_REQUESTS = 1  # of a pair of 29 MB it takes 50 CPU-seconds
+_REQUESTS = 1  # of a pair of 29 MB it takes 40 CPU-seconds
 
 
 def hang(thing: Thing) -> Outcome:
