@@ -37,6 +37,7 @@ DOORS = {
     "panels/keys.py": "the releases of an engine's profiles",
     "loaders/tracer/trace_load.py": "the files of its folder, in the engine's own Python",
     "loaders/tracer/sglang_loader.py": "the engine's own modules, in the engine's own Python",
+    "preflight/engine/ask.py": "the files of its folder, in the engine's own Python",
     "loaders/harvest/run.py": "the files of its folder, in the engine's own Python",
     "loaders/harvest/engine.py": "the engine's own modules, in the engine's own Python",
     "loaders/harvest/standins.py": "the engine's own modules, in the engine's own Python",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from workbench.keys.repair import fix_checkpoint
     from workbench.panels.opening import panel
     from workbench.preflight.check import check
+    from workbench.preflight.gating import gate
     from workbench.speculation.replaying import replay
     from workbench.triage.doctor import doctor
     from workbench.weights.scan import scan_weights
@@ -34,6 +35,7 @@ _HOMES = {
     "diff_keys": "workbench.keys.diff",
     "doctor": "workbench.triage.doctor",
     "fix_checkpoint": "workbench.keys.repair",
+    "gate": "workbench.preflight.gating",
     "load": "workbench.core.saving",
     "load_ipython_extension": "workbench.magics",
     "open_checkpoint": "workbench.checkpoint.open",
@@ -53,6 +55,7 @@ __all__ = [
     "diff_keys",
     "doctor",
     "fix_checkpoint",
+    "gate",
     "load",
     "open_checkpoint",
     "open_evidence",

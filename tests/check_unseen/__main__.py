@@ -12,9 +12,14 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.tables import put
+
 from .cases import read_lines
 from .judge import OUTCOMES, Judged, as_rows, is_there, judge
 from .models import build
+
+COMMAND = "python -m tests.check_unseen --write"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "check.md"
 
 
 def table(judged: Sequence[Judged]) -> str:
@@ -39,6 +44,28 @@ def table(judged: Sequence[Judged]) -> str:
         cells = [name, str(len(ones)), *(str(counts[column]) for column in OUTCOMES)]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def figures(judged: Sequence[Judged]) -> list[str]:
+    """Return the figures by kind, for docs/check.md."""
+    lines = [
+        "| kind | refused, caught | later, caught | good with ✓ | good accused |",
+        "|---|---|---|---|---|",
+    ]
+    kinds = sorted({one.line.kind for one in judged})
+    for name in ("all", *kinds):
+        ones = [one for one in judged if name in ("all", one.line.kind)]
+        refused = [one for one in ones if one.line.moment in ("parser", "check")]
+        good = [one for one in ones if one.line.good]
+        later = [one for one in ones if not one.line.good and one not in refused]
+        cells = [_share(refused, "caught"), _share(later, "caught"), _share(good, "✓")]
+        cells.append(_share(good, "wrongly accused"))
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
+
+
+def _share(ones: Sequence[Judged], wanted: str) -> str:
+    return f"{sum(one.outcome == wanted for one in ones)} of {len(ones)}" if ones else "–"
 
 
 def summary(judged: Sequence[Judged]) -> str:
@@ -68,6 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--rows", type=Path, help="write one JSON object a launch to this file, too"
     )
+    parser.add_argument("--write", action="store_true", help="put the figures into docs/check.md")
     given = parser.parse_args(arguments)
     if not is_there():
         print("This tree has no `workbench check`: nothing was judged.", file=sys.stderr)
@@ -76,6 +104,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="launches-") as folder:
         places = build(Path(folder), sorted({name for line in lines for name in line.models}))
         judged = list(judge(lines, places))
+    if given.write:
+        put(PAGE, COMMAND, figures(judged))
     print(table(judged))
     print()
     print(summary(judged))

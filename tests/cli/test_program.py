@@ -125,6 +125,7 @@ def test_version_and_full_disk(root: Path) -> None:
 VERBS = {
     "check": ("no/such.sh",),
     "doctor": ("no/such",),
+    "gate": ("no/such", "--target", "no/such", "--engines", "sglang"),
     "diff": ("no/such", "sglang==0.5.14"),
     "fix": ("no/such", "sglang==0.5.14", "-o", "never"),
     "weights": ("no/such",),

@@ -103,10 +103,10 @@ def test_the_release_of_an_image_counts() -> None:
     assert (found.version, found.version_basis) == ("0.5.14", "tag of the image")
 
 
-def test_other_engines_are_read_and_not_judged() -> None:
+def test_an_engine_of_which_nothing_is_on_file_is_not_judged() -> None:
     found = workbench.check("vllm serve data/incident/target --tensor-parallel-size 2")
     assert found.ok is None
-    assert "vLLM" in found.summary
+    assert "vllm==VERSION" in found.summary
 
 
 def test_a_model_of_another_machine_is_no_fault() -> None:

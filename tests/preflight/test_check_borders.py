@@ -120,7 +120,7 @@ def test_a_checkpoint_that_cannot_be_compared_says_why(tmp_path: Path) -> None:
         (SERVE, NEW, ""),
         (SERVE, "", "does not say which release"),
         (SERVE, "sglang==99.0", "was not read"),
-        ("vllm serve some/target", "", "vLLM"),
+        ("vllm serve some/target", "", "--engine vllm"),
         ("echo hello", "", "no launch of a known server"),
     ],
 )

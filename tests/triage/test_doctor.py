@@ -113,7 +113,8 @@ def test_the_launches_of_a_folder_are_in_the_order_of_time() -> None:
         ("wieghts", "workbench weights"),
         ("docter", "workbench doctor"),
         ("some/model", "the Hub is not asked"),
-        ("http://127.0.0.1:30000", "asks no server"),
+        ("http://10.0.0.1:30000", "asks no server"),
+        ("localhost:9", "nothing on this machine listens on port 9"),
         ("docs", "holds nothing that is known"),
     ],
 )
@@ -134,3 +135,15 @@ def test_without_anything_it_lists_what_lies_here(root: Path) -> None:
     assert any("specforge  (checkpoint)" in line for line in listed)
     with pytest.raises(WorkbenchError, match="nothing was handed over"):
         workbench.doctor()
+
+
+def test_a_replay_is_handed_on_where_the_served_copy_is_not_here() -> None:
+    found = workbench.doctor(f"{RUNS}/sglang-0.5.11/incident")
+    answered = next(one for one in found.answers if one.job == "replay")
+    assert answered.ok is None
+    assert "the served copy is not here" in answered.text
+    assert "--evidence data/incident/runs/sglang-0.5.11/incident" in answered.text
+    proved = workbench.doctor(f"{RUNS}/sglang-0.5.11/incident-eagle")
+    assert "replay" not in {
+        one.job for one in proved.answers
+    }  # a cause is proved: there is no need

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from workbench.cli.exits import ExitCode
-from workbench.cli.finish import finish, output
-from workbench.cli.options import Force, Html, Json, Markdown
+from workbench.cli.finish import apart, finish, output, write_junit
+from workbench.cli.options import Force, Html, Json, Junit, Markdown
 
 
 def check(
@@ -32,6 +32,14 @@ def check(
         str | None,
         typer.Option(help="The draft's checkpoint, where the launch names another place."),
     ] = None,
+    python: Annotated[
+        str | None,
+        typer.Option(
+            help="The Python of an environment with SGLang: its own parser and checks are asked as well, "
+            "offline, without a GPU, and without code of a checkpoint."
+        ),
+    ] = None,
+    junit: Junit = None,
     html: Html = None,
     force: Force = False,
     json: Json = False,
@@ -44,5 +52,9 @@ def check(
     given = sys.stdin.read() if launch == "-" else launch
     place = launch if launch != "-" and is_path(launch) else None
     page = output(html, "page", place, target, draft, force=force)
-    found = check_launch(given, target=target, draft=draft, engine=engine or "")
-    return finish(found, json=json, markdown=markdown, html=page)
+    report = output(junit, "junit", place, target, draft, force=force)
+    apart(page, report)
+    found = check_launch(given, target=target, draft=draft, engine=engine or "", python=python)
+    code = finish(found, json=json, markdown=markdown, html=page)
+    write_junit(found, report)
+    return code

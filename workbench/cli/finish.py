@@ -70,6 +70,17 @@ def finish(result: Result, *, json: bool, markdown: bool, html: outputs.Output |
     return of_results(result)
 
 
+def write_junit(result: Result, place: outputs.Output | None) -> None:
+    """Write what a result checked as JUnit XML, where the option is given."""
+    if place is None:
+        return
+    from workbench.export.junit import junit
+
+    with outputs.writing(place, "junit") as out:
+        out.write(junit(result).encode())
+    wrote(place)
+
+
 def _places(examined: tuple[str | Path | None, ...]) -> Iterator[str]:
     for thing in examined:
         if thing is None:

@@ -25,6 +25,9 @@ Markdown = Annotated[
     bool, typer.Option("--markdown", help="Print the result as one pastes it into an issue.")
 ]
 Html = Annotated[Path | None, typer.Option(help="Also write the result as one HTML file.")]
+Junit = Annotated[
+    Path | None, typer.Option(help="Also write what was checked as JUnit XML, for CI.")
+]
 Force = Annotated[
     bool,
     typer.Option(

@@ -24,6 +24,7 @@ from workbench.cli.diff import diff
 from workbench.cli.doctor import doctor
 from workbench.cli.exits import MEANING, ExitCode
 from workbench.cli.fix import fix
+from workbench.cli.gate import gate
 from workbench.cli.hang import hang
 from workbench.cli.ledger import LEDGER
 from workbench.cli.replay import replay
@@ -33,7 +34,7 @@ from workbench.cli.weights import weights
 from workbench.errors import WorkbenchError
 
 VERBS: tuple[Callable[..., ExitCode], ...] = (
-    check, doctor, diff, fix, weights, hang, collect, watch, replay, report,
+    check, doctor, gate, diff, fix, weights, hang, collect, watch, replay, report,
 )  # fmt: skip
 # Flags that ask for text and for no verdict: only they may exit 0 without one.
 _TEXT_ONLY = ("--help", "--version")

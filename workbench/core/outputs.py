@@ -24,9 +24,12 @@ from typing import IO, Literal
 
 from workbench.errors import WorkbenchError, shown
 
-Kind = Literal["page", "result", "case", "stacks", "ledger", "collector"]
+Kind = Literal[
+    "page", "result", "case", "stacks", "ledger", "collector", "junit", "badge", "picture"
+]  # fmt: skip
 """What a file of the workbench is: a page (HTML), a saved result (JSON), a collected case (zip), the merged
-stacks (speedscope), a ledger of launches (JSON lines), the packed collector (zip)."""
+stacks (speedscope), a ledger of launches (JSON lines), the packed collector (zip), a report for CI (JUnit
+XML), a badge (SVG or Markdown), a picture of a terminal (SVG)."""
 
 WORDS: dict[Kind, str] = {
     "page": "a page",
@@ -35,6 +38,9 @@ WORDS: dict[Kind, str] = {
     "stacks": "a speedscope file",
     "ledger": "a ledger of launches",
     "collector": "a packed collector",
+    "junit": "a JUnit report",
+    "badge": "a badge",
+    "picture": "a picture of a terminal",
 }
 Examined = Iterable[str | os.PathLike[str] | None]
 """What the work reads: paths, or texts that may be one. What is not on this machine is passed over."""
@@ -49,6 +55,10 @@ _MARKS: tuple[tuple[Kind, re.Pattern[bytes]], ...] = (
     ("page", re.compile(rb'\A<!DOCTYPE html>.*<body>\n<div class="wb-top">', re.S)),
     ("result", re.compile(rb'\A\s*\{\s*"schema":\s*"workbench\.[a-z]+/\d+"')),
     ("stacks", re.compile(rb'\A\s*\{(?=.{0,400}"exporter":\s*"workbench )', re.S)),
+    ("junit", re.compile(rb'\A<\?xml[^>]*\?>\s*<testsuites name="workbench"')),
+    ("badge", re.compile(rb'\A<svg [^>]*aria-label="workbench: ')),
+    ("badge", re.compile(rb"\A\[!\[loads in ")),
+    ("picture", re.compile(rb"\A<svg [^>]*>\s*<!-- workbench: ")),
     ("ledger", re.compile(rb'^\{"format":\s{0,4}"workbench\.launch/\d+"', re.M)),
 )  # fmt: skip
 # Where a packed collector has its program: now, and in version 0.1.

@@ -23,6 +23,7 @@ KINDS = {
     "workbench.launches/1": ("workbench.hang.ledger.ledger", "LaunchLedger", "launches"),
     "workbench.replay/1": ("workbench.speculation.result", "Replay", "replay"),
     "workbench.launchcheck/1": ("workbench.preflight.records", "LaunchCheck", "launchcheck"),
+    "workbench.gate/1": ("workbench.preflight.gate_records", "Gate", "gate"),
     "workbench.case/1": ("workbench.triage.records", "Case", "case"),
     "workbench.ablations/1": ("workbench.speculation.ablate.ablations", "Ablations", "ablations"),
 }

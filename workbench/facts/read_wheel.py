@@ -184,7 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"  left out: {kind} {name}: the other releases were not asked for it;")
             print("    give the wheels of all releases in one call")
     for engine in engines:
-        if every[engine]:
+        if every[engine] and engine == "sglang":  # of vLLM nothing is looked for by name
             _save_looked_for(engine, kinds)
     return 0
 

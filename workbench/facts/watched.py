@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from workbench.facts.cited import ANCHORS
-from workbench.facts.harvest import captures, digests, draft_path, registered, sources
+from workbench.facts.harvest import captures, digests, draft_path, registered, sources, vllm_options
 from workbench.facts.harvest.flags import flags
 from workbench.facts.harvest.found import Found
 from workbench.facts.harvest.wheel import Wheel
@@ -88,12 +88,21 @@ _READERS: tuple[tuple[frozenset[str], Callable[[Wheel], Iterator[Found]]], ...] 
     (frozenset({"word"}), lambda wheel: registered.words(wheel, _WORDS)),
     (frozenset({"digest"}), lambda wheel: digests.digests(wheel, DIGESTS)),
 )
-KINDS = frozenset().union(*(kinds for kinds, _ in _READERS))
+# vLLM's facts are few: what a launch is checked against.
+_VLLM_READERS: tuple[tuple[frozenset[str], Callable[[Wheel], Iterator[Found]]], ...] = (
+    (frozenset({"option"}), vllm_options.options),
+    (
+        frozenset({"speculative field", "method", "eagle3 target"}),
+        vllm_options.speculation,
+    ),
+    (frozenset({"refusal"}), vllm_options.refusals),
+)
+KINDS = frozenset().union(*(kinds for kinds, _ in (*_READERS, *_VLLM_READERS)))
 """Every kind of fact."""
 
 
 def harvest(wheel: Wheel, kinds: frozenset[str] = KINDS) -> Iterator[Found]:
     """Yield every fact of a release that is of one of the kinds."""
-    for yields, reader in _READERS:
+    for yields, reader in _VLLM_READERS if wheel.engine == "vllm" else _READERS:
         if yields & kinds:
             yield from (one for one in reader(wheel) if one.kind in kinds)

@@ -13,6 +13,7 @@ _KEPT = re.compile(
     r"(?:NCCL|CUDA|SGLANG|SGL|VLLM|TORCH|TRTLLM|TRITON|GLOO|UCX|NVSHMEM|HF_HUB_OFFLINE)\w*"
 )
 _PARENTS = 8
+_MOST_PTH, _MOST_FOLDERS = 20, 100
 
 
 def words_of(pid: int) -> tuple[list[str], int]:
@@ -62,15 +63,34 @@ def installed(interpreter: str, package: str) -> str:
     if not path.is_absolute():
         return ""
     try:
-        for info in path.parent.parent.glob(f"lib/python3*/site-packages/{package}-*.dist-info"):
-            return info.name.removeprefix(f"{package}-").removesuffix(".dist-info")
+        for site in path.parent.parent.glob("lib/python3*/site-packages"):
+            for folder in (site, *_named(site)):
+                for info in folder.glob(f"{package}-*.dist-info"):
+                    return info.name.removeprefix(f"{package}-").removesuffix(".dist-info")
     except OSError:
         pass
     return ""
 
 
-def interpreter_of(pid: int) -> str:
-    """Return the path of a process's program, "" where it may not be read."""
+def _named(site: Path) -> list[Path]:
+    """Return the folders that the .pth files of a site name; their lines of code are not run."""
+    found: list[Path] = []
+    for file in sorted(site.glob("*.pth"))[:_MOST_PTH]:
+        with file.open(encoding="utf-8", errors="replace") as lines:
+            found += [
+                Path(line.strip()) for line in lines.read(1 << 16).splitlines() if line[:1] == "/"
+            ]
+    return [one for one in found[:_MOST_FOLDERS] if one.is_dir()]
+
+
+def interpreter_of(pid: int, program: str = "") -> str:
+    """Return the path of a process's program, "" where it may not be read.
+
+    `program` is the first word of its command: in a virtual environment it is a link whose target knows
+    nothing of the environment.
+    """
+    if Path(program).is_absolute() and Path(program).name.startswith("python"):
+        return program
     try:
         return str(Path(f"/proc/{pid}/exe").readlink())
     except OSError:

@@ -149,7 +149,9 @@ def _of_process(pid: int, context: Context) -> Launch:
     words, main = processes.words_of(pid)
     environment = processes.environment_of(main)
     words = [holes.without_holes(word) for word in words]
-    found = of_words(words, context.with_interpreter(processes.interpreter_of(main)), "process")
+    found = of_words(
+        words, context.with_interpreter(processes.interpreter_of(main, words[0])), "process"
+    )
     return dataclasses.replace(
         found, environment=environment | dict(found.environment), source=f"process {main}"
     )

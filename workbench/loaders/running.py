@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import shutil
@@ -61,16 +62,77 @@ def run_tracer(
     EngineError
         There is no such interpreter, the engine cannot be imported in it, the process died or took too long.
     """
-    command = [_interpreter(python), str(SCRIPT)]
-    request = json.dumps({"engine": engine, "stubs": stubs, "jobs": [_plain(job) for job in jobs]})
-    environment = {name: value for name, value in os.environ.items() if name not in FOREIGN}
+    request = {"engine": engine, "stubs": stubs, "jobs": [_plain(job) for job in jobs]}
+    ran = run_script(python, SCRIPT, request, engine=engine, timeout=timeout)
+    answers = _answers(ran.output)
+    lost = [str(job["id"]) for job in jobs if str(job["id"]) not in answers]
+    if ran.late:
+        raise EngineError(
+            f"{engine} took longer than {timeout:g} s and was stopped.",
+            why=f"It had finished {len(answers)} of {len(jobs)} checkpoints; {lost[0]} was next."
+            if lost
+            else "",
+            next_step="Allow it more time, or give it fewer checkpoints at once.",
+        )
+    if ran.status or lost:
+        where = f" at checkpoint {lost[0]}" if lost else ""
+        raise died(f"{engine}'s loader", engine, python, ran, where)
+    return [answers[str(job["id"])] for job in jobs]
+
+
+@dataclasses.dataclass(frozen=True)
+class Ran:
+    """What a script of the engine's Python left.
+
+    Attributes
+    ----------
+    output, said
+        Its standard output, and its standard error.
+    status
+        As `subprocess` has it: negative for a signal.
+    late
+        Whether it was stopped because it took too long.
+    """
+
+    output: bytes
+    said: str
+    status: int
+    late: bool
+
+
+def run_script(
+    python: str | os.PathLike[str],
+    script: Path,
+    request: Mapping[str, Any],
+    *,
+    engine: str,
+    timeout: float,
+    environment: Mapping[str, str] | None = None,
+) -> Ran:
+    """Run one of our scripts in an engine's own Python; when this returns, nothing of it runs any more.
+
+    Parameters
+    ----------
+    request
+        What the script reads from its standard input, as JSON.
+    environment
+        All its variables; those of this process by default. Ours that would let modules into the engine's
+        Python are left out.
+
+    Raises
+    ------
+    EngineError
+        There is no such interpreter, or it cannot be started.
+    """
+    command = [_interpreter(python), str(script)]
+    surroundings = os.environ if environment is None else environment
     try:
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=environment,
+            env={name: value for name, value in surroundings.items() if name not in FOREIGN},
             start_new_session=True,  # so that its children can be killed with it
         )
     except OSError as error:
@@ -88,26 +150,14 @@ def run_tracer(
     timer = threading.Timer(timeout, stop)
     timer.start()
     try:
-        output, said = process.communicate(request.encode())
+        output, said = process.communicate(json.dumps(request).encode())
     except BaseException:  # Ctrl-C, too, must not leave an engine behind
         _kill(process)
         raise
     finally:
         timer.cancel()
         _close(process.stdin, process.stdout, process.stderr)
-    answers = _answers(output)
-    lost = [str(job["id"]) for job in jobs if str(job["id"]) not in answers]
-    if late.is_set():
-        raise EngineError(
-            f"{engine} took longer than {timeout:g} s and was stopped.",
-            why=f"It had finished {len(answers)} of {len(jobs)} checkpoints; {lost[0]} was next."
-            if lost
-            else "",
-            next_step="Allow it more time, or give it fewer checkpoints at once.",
-        )
-    if process.returncode or lost:
-        raise _died(engine, command[0], process.returncode, said.decode(errors="replace"), lost)
-    return [answers[str(job["id"])] for job in jobs]
+    return Ran(output, said.decode(errors="replace"), process.returncode, late.is_set())
 
 
 def _interpreter(python: str | os.PathLike[str]) -> str:
@@ -141,20 +191,23 @@ def _answers(output: bytes) -> dict[str, dict[str, Any]]:
     return answers
 
 
-def _died(engine: str, python: str, status: int, said: str, lost: Sequence[str]) -> EngineError:
-    lines = [line.rstrip() for line in said.splitlines() if line.strip()]
+def died(
+    what: str, engine: str, python: str | os.PathLike[str], ran: Ran, where: str = ""
+) -> EngineError:
+    """Return the error for a script that ended without its answers."""
+    lines = [line.rstrip() for line in ran.said.splitlines() if line.strip()]
     last = "\n".join(lines[-LAST_LINES:])
     if lines and lines[-1].startswith(("ModuleNotFoundError:", "ImportError:")):
         return EngineError(
-            f"{engine} cannot be imported by {python}.",
+            f"{engine} cannot be imported by {os.fspath(python)}.",
             why=lines[-1],
             next_step=f"Name the Python of the environment that {engine} runs in; it must be able to "
             f"`import {engine}` there.",
         )
+    status = ran.status
     how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
-    where = f" at checkpoint {lost[0]}" if lost else ""
     return EngineError(
-        f"{engine}'s loader {how}{where}.",
+        f"{what} {how}{where}.",
         why=f"Its last output:\n{last}" if last else "It printed nothing.",
         next_step="Run it again on this checkpoint alone; if it dies again, report this message.",
     )

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from workbench.core.finding import GRAVITY, Confidence, Finding
 from workbench.core.verdict import Coverage, Verdict
 from workbench.core.wording import begun
+from workbench.launch import other_engines
 from workbench.launch.options import read_arguments
 from workbench.launch.records import Place
 from workbench.launch.rules.corrected import corrected, line_of
@@ -118,7 +119,10 @@ def line(question: Question) -> Line:
     words = corrected(question.launch.options, edits)
     if tuple(words) == question.launch.options:
         return Line()
-    read = read_arguments(words, served.version, Place())
+    if question.launch.engine == "sglang":
+        read = read_arguments(words, served.version, Place())
+    else:
+        read = other_engines.read_arguments(words, Place())
     launch = dataclasses.replace(
         question.launch, options=tuple(words), arguments=read.arguments, not_read=read.not_read
     )

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import WorkbenchError, shown
+from workbench.errors import EngineError, WorkbenchError, shown
 from workbench.facts import engines, rows
 from workbench.launch.read import read_launch
 from workbench.launch.records import Launch
+from workbench.launch.rules.elsewhere import TENSORRT, VLLM, ServedElsewhere
 from workbench.launch.rules.records import Served
 from workbench.launch.rules.settings import UnknownValueError
 from workbench.launch.rules.speculation import takes_own_draft
 from workbench.loaders import registry
-from workbench.preflight import answer, question, reading
+from workbench.preflight import answer, asking, question, reading
 from workbench.preflight.reading import Opened
 from workbench.preflight.records import LaunchCheck, Setting
 
@@ -25,6 +27,7 @@ def check(
     target: Any = None,
     draft: Any = None,
     engine: str = "",
+    python: str | os.PathLike[str] | None = None,
 ) -> LaunchCheck:
     """Say what a launch will do, before anything is started.
 
@@ -41,6 +44,9 @@ def check(
         The models, where the launch does not name a place on this machine: a path, or a `Checkpoint`.
     engine
         ``"sglang==0.5.11"``, where the launch does not say which release it starts.
+    python
+        The interpreter of an environment with SGLang: its own parser and checks are asked as well, without a
+        GPU, offline, and without `--trust-remote-code`: no code of a checkpoint is run.
 
     Returns
     -------
@@ -50,7 +56,8 @@ def check(
     Raises
     ------
     WorkbenchError
-        There is no such file or process, or it holds no launch.
+        There is no such file or process, or it holds no launch; the engine in `python` cannot be asked, or
+        is another release than `engine`.
     """
     if not isinstance(engine, str):
         raise WorkbenchError(
@@ -60,12 +67,16 @@ def check(
     wanted = registry.parse(engine) if engine else registry.Engine("")
     read = _read(launch, wanted)
     version, basis = _version(read, wanted)
+    asked = None
+    if python is not None:
+        asked = _ask(python, read, target, draft)
+        version, basis = _version_asked(asked.version, read, wanted, str(python))
     if version and version != read.version and not isinstance(launch, Launch):
         read = read_launch(launch, engine=read.engine or wanted.name, version=version)
     folder = reading.folder_of(read)
     opened = _models(read, target, draft, folder)
-    asked = _question(read, version, opened)
-    return _result(asked, read, version, basis, opened)
+    posed = dataclasses.replace(_question(read, version, opened), asked=asked)
+    return _result(posed, read, version, basis, opened)
 
 
 def _read(launch: Any, wanted: registry.Engine) -> Launch:
@@ -88,6 +99,39 @@ def _version(launch: Launch, wanted: registry.Engine) -> tuple[str, str]:
         return launch.version, launch.version_basis
     installed = registry.installed(name) if name in registry.ROOMS else ""
     return (installed, "installed next to the workbench") if installed else ("", "")
+
+
+def _ask(python: str | os.PathLike[str], launch: Launch, target: Any, draft: Any) -> asking.Asked:
+    """Ask the engine itself, with the models as far as they are here."""
+    if not launch.options:
+        raise EngineError(
+            "there are no words that SGLang's parser could be asked about",
+            why=f"{launch.source or 'the text'} is a {launch.form}",
+            next_step="Give the command line, or leave out --python.",
+        )
+    opened = _models(launch, target, draft, reading.folder_of(launch))
+    names = (launch.target, launch.draft)
+    places = {
+        name: one.place if one is not None else None
+        for name, one in zip(names, opened, strict=True)
+        if name
+    }
+    return asking.ask(python, launch, places)
+
+
+def _version_asked(
+    found: str, launch: Launch, wanted: registry.Engine, python: str
+) -> tuple[str, str]:
+    """Return the release of the engine that was asked; it must be the one that was named."""
+    if wanted.version and wanted.version != found:
+        raise EngineError(
+            f"{python} has SGLang {found}, not {wanted.version}",
+            why="the parser of another release would answer another question",
+            next_step=f"Name sglang=={found}, or give the interpreter of {wanted.version}.",
+        )
+    if launch.version and launch.version != found:
+        return found, f"of the engine that was asked; the launch itself is of {launch.version}"
+    return found, "of the engine that was asked"
 
 
 def _models(
@@ -113,9 +157,20 @@ def _models(
 def _question(
     launch: Launch, version: str, opened: tuple[Opened | None, Opened | None]
 ) -> question.Question:
+    target, draft = opened
+    if launch.engine in _ELSEWHERE:
+        elsewhere = ServedElsewhere(
+            launch,
+            version,
+            target.model if target is not None else None,
+            draft.model if draft is not None else None,
+        )
+        asked = question.Question(
+            launch, elsewhere, _unsure(version, launch.engine), rules=_ELSEWHERE[launch.engine]
+        )
+        return dataclasses.replace(asked, loadings=tuple(_loadings_elsewhere(elsewhere, opened)))
     if launch.engine != "sglang":
         return question.Question(launch, None, _not_known(launch))
-    target, draft = opened
     # Without a release, what the newest refuses another may take: nothing is certain then.
     served = Served(
         launch,
@@ -136,13 +191,17 @@ def _not_known(launch: Launch) -> str:
     )
 
 
-def _unsure(version: str) -> str:
+_ELSEWHERE = {"vllm": VLLM, "tensorrt-llm": TENSORRT}
+
+
+def _unsure(version: str, engine: str = "sglang") -> str:
     if not version:
-        return (
-            "the launch does not say which release it starts; give it with --engine sglang==VERSION"
-        )
-    if rows.known("sglang", version) is None:
-        return f"SGLang {version} was not read: the answer is that of {rows.nearest('sglang', version)}"
+        return f"the launch does not say which release it starts; give it with --engine {engine}==VERSION"
+    who = engines.spoken(engine, version)
+    if not rows.releases(engine):
+        return f"{who} was not read: only sums are checked"
+    if rows.known(engine, version) is None:
+        return f"{who} was not read: the answer is that of {rows.nearest(engine, version)}"
     return ""
 
 
@@ -168,6 +227,20 @@ def _loadings(
     return found
 
 
+def _loadings_elsewhere(
+    served: ServedElsewhere, opened: tuple[Opened | None, Opened | None]
+) -> list[question.Loading]:
+    """Ask what becomes of the keys of draft and target in another engine."""
+    target, draft = opened
+    found = []
+    if served.launch.engine == "vllm" and served.version:
+        if draft is not None and served.speculates:
+            found.append(_loading(question.DRAFT, served, draft, target))
+        if target is not None and target.model.readable:
+            found.append(_loading(question.TARGET, served, target, None))
+    return found
+
+
 def _loading(role: str, served: Served, opened: Opened, target: Opened | None) -> question.Loading:
     from workbench.keys.diff import diff_keys
     from workbench.loaders.sglang import class_for, draft_class_for
@@ -176,12 +249,16 @@ def _loading(role: str, served: Served, opened: Opened, target: Opened | None) -
         return question.Loading(role, None, opened.model.problem or "its weights are not here")
     config = opened.model.config
     named = draft_class_for(config) if role == question.DRAFT else class_for(config)
-    engine = f"sglang=={served.version}" + (f":{named}" if named else "")
+    if served.launch.engine != "sglang":
+        named = ""
+    engine = f"{served.launch.engine}=={served.version}" + (f":{named}" if named else "")
     try:
         diff = diff_keys(
             opened.checkpoint,
             engine,
-            launch=served.launch if role == question.DRAFT else None,
+            launch=served.launch
+            if role == question.DRAFT and served.launch.engine == "sglang"
+            else None,
             target=target.checkpoint
             if target is not None and target.checkpoint is not None
             else None,
@@ -190,6 +267,11 @@ def _loading(role: str, served: Served, opened: Opened, target: Opened | None) -
         return question.Loading(
             role, None, f"{error.what} ({error.why})" if error.why else error.what
         )
+    suspected = any(one.severity == "error" and one.changes_output for one in diff.findings)
+    plain = str(config.quantization.get("quant_method") or "fp8") in ("fp8", "mxfp4")
+    if role == question.TARGET and plain and diff.ok is None and not suspected:
+        # As where its class is not described: a target that is served every day needs no map of ours.
+        return question.Loading(role, None, diff.summary)
     return question.Loading(role, diff)
 
 
@@ -203,9 +285,7 @@ def _result(
     covered = question.covered(asked)
     found = answer.faults(asked)
     line = answer.line(asked)
-    who = (
-        f"SGLang {version}".strip() if launch.engine == "sglang" else launch.engine or "the engine"
-    )
+    who = engines.spoken(launch.engine, version) or "the engine"
     return LaunchCheck(
         verdict=answer.verdict(asked, covered, found, who),
         source=launch.source or "a command line",

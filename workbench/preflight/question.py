@@ -12,6 +12,8 @@ from workbench.keys.records import KeyDiff
 from workbench.launch.records import Argument, Launch
 from workbench.launch.rules.records import Moment, Ruled, Served
 from workbench.launch.rules.table import ASIDE, RULES, Rule, items, ruled
+from workbench.preflight import own_checks
+from workbench.preflight.asking import Asked
 from workbench.preflight.parts import Without, without
 
 RELEASE = "the release of the engine"
@@ -98,6 +100,8 @@ class Question:
         Why the release is not known well enough, "" where it is.
     loadings
         What is loaded as what: the draft, the target.
+    asked
+        What the engine's own parser and checks said; None where they were not asked.
     """
 
     launch: Launch
@@ -105,11 +109,13 @@ class Question:
     unsure: str = ""
     loadings: tuple[Loading, ...] = ()
     rules: tuple[Rule, ...] = RULES
+    asked: Asked | None = None
 
     @cached_property
     def ruled(self) -> tuple[tuple[Rule, Ruled], ...]:
-        """What every rule finds."""
-        return () if self.served is None else tuple(ruled(self.served, self.rules))
+        """What every rule finds, and what the engine itself says where it was asked."""
+        found = () if self.served is None else tuple(ruled(self.served, self.rules))
+        return found if self.asked is None else tuple(own_checks.joined(found, self.asked))
 
     @cached_property
     def rule_findings(self) -> tuple[Finding, ...]:
@@ -137,6 +143,8 @@ def _items(question: Question) -> Iterator[Item]:
     for name, _ in _not_essential(question.launch):
         yield Item("argument", name, essential=False)
     yield from items(question.rules)
+    if question.asked is not None:
+        yield Item(own_checks.RULE.kind, own_checks.RULE.name)
     for loading in question.loadings:
         if loading.diff is None:
             essential = loading.role == DRAFT
@@ -164,13 +172,15 @@ def _holding(launch: Launch) -> Iterator[Argument]:
     """Yield the last argument of each name: the one that holds."""
     seen: set[str] = set()
     for argument in reversed(launch.arguments):
-        if argument.key not in seen:
-            seen.add(argument.key)
+        # A key of a JSON option is an argument of its own, and what it names another: one item.
+        if not seen.intersection((argument.key, _name(argument))):
+            seen |= {argument.key, _name(argument)}
             yield argument
 
 
 def _name(argument: Argument) -> str:
-    return argument.raw if argument.raw.startswith("-") else f"--{argument.name}"
+    part = "." in argument.name  # of the JSON that an option takes
+    return argument.raw if argument.raw.startswith("-") and not part else f"--{argument.name}"
 
 
 def _not_essential(launch: Launch) -> Iterator[tuple[str, str]]:

@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Opened:
-    """A model of a launch, and its checkpoint where there are weights."""
+    """A model of a launch, its checkpoint where there are weights, and where it is on this machine."""
 
     model: Model
     checkpoint: Checkpoint | None = None
+    place: Path | None = None
 
 
 def is_of_here(name: str) -> bool:
@@ -81,12 +82,12 @@ def open_model(name: str, folder: Path | None) -> Opened:
     except WorkbenchError as error:
         config = _config(place)
         problem = "" if config else error.brief
-        return Opened(Model(name, config, problem))
+        return Opened(Model(name, config, problem), place=place)
     try:
         config = checkpoint.config
     except WorkbenchError as error:
-        return Opened(Model(name, problem=error.brief), checkpoint)
-    return Opened(Model(name, config, bytes=_size(checkpoint)), checkpoint)
+        return Opened(Model(name, problem=error.brief), checkpoint, place)
+    return Opened(Model(name, config, bytes=_size(checkpoint)), checkpoint, place)
 
 
 def _size(checkpoint: Checkpoint) -> int:
@@ -111,7 +112,9 @@ def of_object(thing: Any, name: str, folder: Path | None) -> Opened:
     from workbench.checkpoint.checkpoint import Checkpoint
 
     if isinstance(thing, Checkpoint):
-        return Opened(Model(name or str(thing.source), thing.config, bytes=_size(thing)), thing)
+        model = Model(name or str(thing.source), thing.config, bytes=_size(thing))
+        source = Path(str(thing.source))
+        return Opened(model, thing, source if source.exists() else None)
     if isinstance(thing, Config):
         return Opened(Model(name or thing.source, thing))
     if isinstance(thing, dict):
@@ -124,9 +127,8 @@ def of_object(thing: Any, name: str, folder: Path | None) -> Opened:
         )
     opened = open_model(os.fsdecode(thing), folder)
     # A model that was given takes the place of the name that the launch has for it.
-    return Opened(
-        dataclasses.replace(opened.model, name=name or opened.model.name), opened.checkpoint
-    )
+    model = dataclasses.replace(opened.model, name=name or opened.model.name)
+    return dataclasses.replace(opened, model=model)
 
 
 def folder_of(launch: Launch) -> Path | None:

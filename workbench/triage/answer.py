@@ -12,7 +12,7 @@ from workbench.triage.records import Answered, Cause
 _STATE: dict[bool | None, State] = {True: "ok", False: "wrong", None: "open"}
 _KIND = {
     "check": "launch", "hang": "server", "acceptance": "acceptance", "diff": "checkpoint",
-    "weights": "weight", "launch": "launch",
+    "weights": "weight", "launch": "launch", "traceback": "server", "replay": "acceptance",
 }  # fmt: skip
 _NAMED = 3
 
@@ -81,6 +81,9 @@ def _wrong(answers: Sequence[Answered], causes: Sequence[Cause]) -> str:
     crash = next((one for one in answers if one.job == "launch" and one.ok is False), None)
     if crash is not None:
         return f"It stops with a failed assertion on the GPU. {_counted(causes)}"
+    stopped = next((one for one in answers if one.job == "traceback" and one.ok is False), None)
+    if stopped is not None and not any(cause.code == "hang_hung" for cause in causes):
+        return f"{begun(stopped.text)}. {_counted(causes)}" if causes else f"{begun(stopped.text)}."
     begins = (
         f"It serves, and draft tokens are not accepted ({symptom.text.split(' in ')[0]}). "
         if symptom
@@ -121,6 +124,10 @@ def what_next(answers: Sequence[Answered], causes: Sequence[Cause]) -> str:
     if steps:
         return steps[0]
     symptom = any(one.job == "acceptance" and one.ok is False for one in answers)
+    replayed = next((one for one in answers if one.job == "replay" and "`" in one.text), None)
+    if symptom and replayed is not None:
+        line = replayed.text[replayed.text.rindex("`workbench") :].rstrip(".")
+        return f"Change one thing at a time: {line}."
     if symptom:
         return "Give the draft and the target as well: `workbench doctor LOG DRAFT TARGET`."
     missing = next((one for one in answers if one.ok is None), None)

@@ -70,6 +70,7 @@ class _Asked:
 
     def __init__(self, say: Say | None) -> None:
         self._say = say
+        self._scanned: set[str] = set()
         self.answers: list[Answered] = []
         self.causes: list[Cause] = []
         self.findings: list[Finding] = []
@@ -81,13 +82,21 @@ class _Asked:
         if outcome is None:
             return
         self.answers.append(outcome.answer)
-        self.causes += outcome.causes
+        # A traceback says when and why it stopped; that it crashed follows.
+        stopped = any(one.job == "traceback" and one.ok is False for one in self.answers)
+        self.causes += [one for one in outcome.causes if one.code != "hang_crashed" or not stopped]
         if outcome.result is not None:
             codes = {cause.code for cause in outcome.causes}
             self.findings += [f for f in outcome.result.findings if f.code in codes]
             self.corrected = self.corrected or getattr(outcome.result, "corrected", "")
         if self._say is not None:
             self._say(outcome.answer)
+
+    def scan(self, place: str, target: str) -> None:
+        """Scan a sample of a checkpoint's weights, once."""
+        if place not in self._scanned:
+            self._scanned.add(place)
+            self.add(jobs.weights(place, target))
 
     def case(self, things: Sequence[Thing], launches: Sequence[Served]) -> Case:
         """Return the result."""
@@ -136,16 +145,21 @@ def _examine(one: Served, asked: _Asked) -> None:
     asked.add(jobs.acceptance(one))
     if one.launch is not None:
         asked.add(jobs.check(one))
-    elif one.thing.kind == "launch":
-        asked.not_read.append((one.thing.name, one.why))
-    if one.asserted:
+    elif one.thing.kind in ("launch", "log"):
+        asked.not_read.append((f"launch of {one.thing.name}", one.why))
+    stopped = jobs.traceback(one, asked.causes)
+    asked.add(stopped)
+    if one.asserted and (stopped is None or stopped.answer.ok is not False):
         asked.add(_asserted(one, asked))
     unsettled = one.logged is None or one.asserted or not one.ready
     if unsettled and one.thing.kind in ("run", "log", "case", "process"):
         asked.add(jobs.hang(one.thing))
     lost = one.logged is not None and one.logged.accept_length <= jobs.NO_DRAFT_ACCEPTED
+    unproved = not any(cause.certain for cause in asked.causes)
     if lost and not asked.causes and one.draft is not None:
-        asked.add(jobs.weights(one.draft.place, one.target.place if one.target else ""))
+        asked.scan(one.draft.place, one.target.place if one.target else "")
+    if lost and unproved:
+        asked.add(jobs.replay(one))
 
 
 def _asserted(one: Served, asked: _Asked) -> jobs.Outcome:
@@ -172,7 +186,7 @@ def _examine_checkpoint(
     known = next((one.launch for one in launches if one.launch is not None), None)
     if known is None:
         asked.add(jobs.diff(thing.place, target, ""))
-    asked.add(jobs.weights(thing.place, target))
+    asked.scan(thing.place, target)
 
 
 def _open_result(thing: Thing, asked: _Asked) -> None:

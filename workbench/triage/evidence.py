@@ -23,6 +23,9 @@ _ASSERT = re.compile(
 _CHANGED = re.compile(
     r"(?i)repair|fix|renam|convert|patch|mend|sglang|quant|fp8|int[48]|merge|prun"
 )
+_NAMED = re.compile(
+    r"(?i)\bsglang(?: version)?(?: is)?[ ]?[:=]{0,2}[ ]?v?(\d+\.\d+\.\d+(?:\.post\d+)?)(?![\w.])"
+)
 _READY = "The server is fired up and ready to roll"
 _LOGS = re.compile(r"\.(?:log|out)(?:\.(?:gz|xz|bz2))?$")
 
@@ -58,6 +61,8 @@ class Served:
     ready, logged, asserted
         What the log says: that the server became ready, its acceptance, and a line of a failed assertion on
         the device.
+    text
+        The log, "" where there is none.
     """
 
     thing: Thing
@@ -66,6 +71,7 @@ class Served:
     ready: bool = False
     logged: Logged | None = None
     asserted: str = ""
+    text: str = ""
     target: Found | None = None
     draft: Found | None = None
 
@@ -84,7 +90,7 @@ def served(thing: Thing, target: str, draft: str) -> Served:
         for name, given in zip(named, (target, draft), strict=True)
     ]
     return Served(
-        thing, launch, why, _READY in text, logged, line.strip()[:200], models[0], models[1]
+        thing, launch, why, _READY in text, logged, line.strip()[:200], text, models[0], models[1]
     )
 
 
@@ -102,6 +108,10 @@ def _launch(thing: Thing) -> tuple[Launch | None, str]:
             found = read_launch(thing.place)
         else:
             found = read_launch(Path(thing.place))
+            named = _release(thing) if found.engine == "sglang" and not found.version else ""
+            if named:
+                found = read_launch(Path(thing.place), engine="sglang", version=named)
+                found = dataclasses.replace(found, version=named, version_basis="named in the text")
     except WorkbenchError as error:
         return None, error.brief
     except OSError as error:
@@ -109,6 +119,12 @@ def _launch(thing: Thing) -> tuple[Launch | None, str]:
     if not found.engine:
         return None, "; ".join(map(str, found.not_read[:1])) or "it holds no launch"
     return found, ""
+
+
+def _release(thing: Thing) -> str:
+    """Return the release that a text names: ``sglang: 0.5.3.post3``; "" for none or several."""
+    found = set(_NAMED.findall(_log_of(thing)))
+    return found.pop() if len(found) == 1 else ""
 
 
 def _log_of(thing: Thing) -> str:
@@ -122,7 +138,7 @@ def _log_of(thing: Thing) -> str:
 
 
 def _logs(thing: Thing) -> Iterator[Path]:
-    if thing.kind == "log":
+    if thing.kind == "log" or (thing.kind == "launch" and Path(thing.place[:4096]).is_file()):
         yield Path(thing.place)
     elif thing.kind == "run":
         names = [one for one in sorted(Path(thing.place).iterdir()) if _LOGS.search(one.name)]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from msgspec import structs
 
 from workbench.core.finding import Finding
 from workbench.core.result import Result
-from workbench.errors import WorkbenchError
+from workbench.errors import WorkbenchError, shorten
+from workbench.facts.known_causes import KnownCause
 from workbench.preflight.records import LaunchCheck
 from workbench.triage.evidence import Served
 from workbench.triage.records import Answered, Cause, Job
@@ -95,6 +97,8 @@ def _of_check(found: LaunchCheck, one: Served, stands_in: bool) -> Iterator[Caus
         late = fault is not None and fault.moment in ("serving", "first request", "unknown")
         if (one.ready or stands_in) and finding.code in _STOPS:
             continue
+        if not found.version and finding.code.startswith("argument_"):
+            continue  # what the newest release refuses another one takes
         if one.ready and fault is not None and not late:
             continue
         if one.draft is not None and one.draft.changed and finding.code != "launched_as_eagle":
@@ -128,6 +132,86 @@ def _lost_keys(found: LaunchCheck) -> str:
     return (
         f"{found.engine_text} silently ignores {lost} of {total} keys of the draft" if lost else ""
     )
+
+
+def traceback(one: Served, before: list[Cause]) -> Outcome | None:
+    """Read where it stopped from the frames of its traceback, and name the known cause."""
+    from workbench.triage import tracebacks
+
+    if not one.text:
+        return None
+    version = one.launch.version if one.launch is not None else ""
+    trace = tracebacks.first(tracebacks.read(one.text, version))
+    speculative = None if one.launch is None else bool(one.launch.draft)
+    found = tracebacks.known(one.text, trace, speculative)
+    if trace is None and not found:
+        return None
+    proved = {cause.code for cause in before if cause.certain}
+    model = one.draft or one.target
+    checkpoint = model.place if model is not None else "DRAFT"
+    causes = tuple(
+        Cause(
+            row.code, row.title, row.next_step.replace("{checkpoint}", checkpoint),
+            "traceback", one.thing.name, certain=False,
+        )
+        for row in found[:_MOST_KNOWN]
+        if row.code not in proved and row.code != "speed"
+    )  # fmt: skip
+    if trace is None:
+        text = "; ".join(cause.title for cause in causes) or _no_cause(found)
+        return Outcome(Answered("traceback", one.thing.name, None, text), causes)
+    when = f" while {trace.when}" if trace.when else ""
+    stops = one.logged is None or bool(one.asserted)
+    text = (
+        f"it stops{when}: {shorten(trace.error, 120)}"
+        if stops
+        else f"it has a traceback{when}: {shorten(trace.error, 120)}"
+    )
+    return Outcome(Answered("traceback", one.thing.name, False if stops else None, text), causes)
+
+
+def _no_cause(found: Sequence[KnownCause]) -> str:
+    """Return what words say that name no cause of their own."""
+    speed = next((row for row in found if row.code == "speed"), None)
+    if speed is not None:
+        return f"{speed.title}. {speed.next_step}"
+    return "its words are explained by what was proved"
+
+
+_MOST_KNOWN = 2
+_MOST_BYTES = 256 << 20
+
+
+def replay(one: Served) -> Outcome:
+    """Replay recorded rounds, where models and evidence are here and small enough."""
+    subject = one.draft.place if one.draft is not None else one.thing.name
+    if one.draft is None or one.target is None or one.thing.kind != "run":
+        return Outcome(
+            Answered("replay", subject, None, "not run: it needs target, draft and a recorded run")
+        )
+    places = (Path(one.target.place), Path(one.draft.place))
+    size = sum(
+        file.stat().st_size
+        for place in places
+        if place.is_dir()
+        for file in place.iterdir()
+        if file.is_file()
+    )
+    line = f"workbench replay --target {places[0]} --draft {places[1]} --evidence {one.thing.place} --ablate"
+    if one.draft.stands_in or size > _MOST_BYTES:
+        why = "the served copy is not here" if one.draft.stands_in else "the models are large"
+        return Outcome(Answered("replay", subject, None, f"not run: {why}; run `{line}`"))
+    from workbench.speculation.replaying import replay as run
+
+    try:
+        found = run(places[0], places[1], evidence=one.thing.place, requests=_REQUESTS)
+    except WorkbenchError as error:
+        return Outcome(Answered("replay", subject, None, error.brief))
+    text = f"{found.summary} Next: `{line}`." if found.ok is not True else found.summary
+    return Outcome(Answered("replay", subject, found.ok, text), (), found)
+
+
+_REQUESTS = 1  # of a pair of 29 MB it takes 40 CPU-seconds
 
 
 def hang(thing: Thing) -> Outcome:

@@ -13,7 +13,9 @@ from workbench.core.result import Result
 from workbench.core.saving import Saved, fields_of
 from workbench.core.verdict import Verdict
 
-Job = Literal["check", "hang", "acceptance", "diff", "weights", "launch"]
+Job = Literal[
+    "check", "hang", "acceptance", "diff", "weights", "launch", "traceback", "replay"
+]  # fmt: skip
 
 
 class Cause(Struct, frozen=True):

@@ -17,7 +17,8 @@ from workbench.evidence.casefile import MANIFEST
 Kind = Literal["run", "log", "case", "checkpoint", "launch", "process", "result"]
 
 VERBS = (
-    "check", "doctor", "diff", "fix", "weights", "hang", "collect", "watch", "replay", "report", "ledger",
+    "check", "doctor", "gate", "diff", "fix", "weights", "hang", "collect", "watch", "replay", "report",
+    "ledger",
 )  # fmt: skip
 _WEIGHTS = re.compile(r"\.(?:safetensors|bin|pt|pth|gguf)$|\.index\.json$")
 _LOG = re.compile(r"\.(?:log|out|err)(?:\.(?:gz|xz|bz2))?$")
@@ -64,6 +65,12 @@ def recognise(thing: Any) -> tuple[Thing, ...]:
     if not isinstance(thing, str | os.PathLike):
         raise _unknown(thing, "it is neither a path, nor a launch, nor a PID")
     text = os.fspath(thing)
+    port = re.fullmatch(
+        r"(?:(?:https?://)?(?:localhost|127\.0\.0\.1|0\.0\.0\.0|\[::1\]))?:(\d{1,5})/?",
+        text.strip(),
+    )
+    if port is not None:
+        return (_of_port(int(port[1]), text.strip()),)
     if re.match(r"https?://", text):
         raise WorkbenchError(
             f"{shorten(text)} is an address, and `doctor` asks no server by itself",
@@ -102,6 +109,30 @@ def _process(pid: int) -> Thing:
     return Thing("process", f"process {pid}", pid=pid)
 
 
+def _of_port(port: int, name: str) -> Thing:
+    """Return the process of this machine that listens on a port; nothing is sent to it."""
+    import psutil
+
+    try:
+        found = psutil.net_connections("inet")
+    except (psutil.AccessDenied, OSError) as error:
+        raise WorkbenchError(
+            f"who listens on port {port} cannot be seen",
+            why=str(error),
+            next_step="Give the PID: `workbench doctor` without arguments lists servers.",
+        ) from None
+    pids = {
+        one.pid for one in found if one.status == "LISTEN" and one.laddr.port == port and one.pid
+    }
+    if not pids:
+        raise WorkbenchError(
+            f"nothing on this machine listens on port {port}",
+            why="a port of another machine is not asked",
+            next_step="`workbench doctor` without arguments lists servers.",
+        )
+    return Thing("process", name, pid=min(pids))
+
+
 def _of_path(place: Path, name: str) -> Iterator[Thing]:
     if place.is_dir():
         yield from _of_folder(place, name)
@@ -119,9 +150,13 @@ def _of_path(place: Path, name: str) -> Iterator[Thing]:
         yield Thing("log", name, str(place))
 
 
+_OF_LOGS = (b"server_args=", b"Traceback (most recent call last)", b"accept len: ")
+
+
 def _has_log_lines(place: Path) -> bool:
     with place.open("rb") as file:
-        return b"server_args=" in file.read(1 << 20)
+        head = file.read(1 << 20)
+    return any(word in head for word in _OF_LOGS)
 
 
 def _of_json(place: Path) -> Kind:

@@ -28,6 +28,7 @@ QWEN_MOE: dict[str, Any] = {
     "max_position_embeddings": 40960,
     "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
 }  # fmt: skip
+AWQ = LLAMA | {"quantization_config": {"quant_method": "awq"}, "torch_dtype": "bfloat16"}
 DRAFT: dict[str, Any] = LLAMA | {"architectures": ["LlamaForCausalLMEagle3"]}
 MINIMAX = QWEN_MOE | {
     "model_type": "minimax_m2", "num_local_experts": 256, "intermediate_size": 1536,
@@ -116,6 +117,10 @@ def state(name: str, asked: Served) -> str:
         (models.CONTEXT, "--context-length 8193", TWICE, "ok"),
         (models.QUANTISATION, "--quantization fp8", LLAMA, "ok"),
         (models.QUANTISATION, "--quantization awq", LLAMA, "wrong not_quantised"),
+        (models.QUANTISATION, "--quantization awq --dtype bfloat16", AWQ, "wrong quantisation_and_dtype"),
+        (models.QUANTISATION, "--quantization awq --dtype half", AWQ, "ok"),
+        (models.QUANTISATION, "--quantization awq", AWQ, "open"),  # the config says bfloat16
+        (models.QUANTISATION, "--dtype bfloat16", AWQ, "ok"),  # the Marlin kernels take it
         (models.QUANTISATION, "--quantization fp8", DEEPSEEK, "ok"),
         (models.QUANTISATION, "--quantization w8a8_int8", DEEPSEEK, "wrong quantisation_differs"),
         (models.QUANTISATION, "--quantization awq", DEEPSEEK, "wrong quantisation_differs"),

