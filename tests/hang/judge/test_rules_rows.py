@@ -50,6 +50,7 @@ ROWS: tuple[tuple[str, set[Phase]], ...] = (
     ("one-snapshot", ANY),
     ("trap-own-test-switch", ANY),
     ("gpu-computes", ANY),
+    ("one-kernel-without-readings", ANY),
     ("trainer-does-not-come", ANY),
     ("mlp-sync-with-cpu", ANY),
     ("mlp-sync-without-cpu", ANY),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workbench.hang.judge import waits
+from workbench.hang.judge import votes, waits
 from workbench.hang.judge.gpu_load import load
 from workbench.hang.judge.rank_group import BUSY_GPU, EMPTY_GPU_MIB, GroupRank, RankGroup
 from workbench.hang.records import Phase, WaitClass
@@ -169,6 +169,20 @@ def computing_ranks(group: RankGroup) -> tuple[GroupRank, ...]:
     """Return the ranks that wait for a GPU that computes: utilisation and power say so together."""
     device = group.of(*waits.ON_DEVICE)
     return tuple(r for r in device if r.gpu is not None and load(r.gpu) == "computes")
+
+
+def unread_waits(group: RankGroup) -> bool:
+    """Whether ranks wait for their GPUs, and nothing shows whether those compute or stand still.
+
+    A long kernel looks like one that never ends: the same stack, the CPU at rest or in a spin. Evidence of a
+    stop is a GPU that rests or spins, a rank that stands in a wait of its own on the host, a count of
+    collectives that is behind, a log that fell silent, or a watchdog that gave up.
+    """
+    device = group.of(*waits.ON_DEVICE)
+    known = any(rank.gpu is not None and load(rank.gpu) is not None for rank in device)
+    elsewhere = len(device) + len(group.of(*waits.FOR_OTHERS)) < len(group.alive)
+    told = group.behind or group.behind_by_flight or group.silent or votes.given_up(group)
+    return bool(device) and not (known or elsewhere or told)
 
 
 def all_compute(group: RankGroup) -> bool:

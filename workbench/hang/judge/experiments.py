@@ -234,6 +234,22 @@ STEPS: Mapping[str, Step] = {
         wrong="all snapshots are the same and the log stays silent: it hangs in that batch",
         cost="half a minute; each process pauses for a fraction of a second",
     ),
+    "gpu_power": Step(
+        act="change nothing; read the GPUs for half a minute: nvidia-smi "
+        "--query-gpu=index,utilization.gpu,power.draw,enforced.power.limit --format=csv -l 5",
+        right="the GPU of the rank that waits for it is at 100 % and draws about half its limit or more: it "
+        "computes, and the others wait for it",
+        wrong="it is at 0 %, or at 100 % with less than a third of its limit: nothing is computed, and that "
+        "rank is the one to look at",
+        cost="half a minute",
+    ),
+    "read_again": Step(
+        act="change nothing in the launch; copy the evidence to another disk, or collect it again, and open "
+        "it there (dmesg -T shows whether the disk fails)",
+        right="all files can be read, and the verdict rests on all of them",
+        wrong="the same files cannot be read: go without them, or take new snapshots",
+        cost="a minute",
+    ),
     "read_exception": Step(
         act="change nothing; read the exception in the log, line {exception}",
         right="it names the file, the tensor or the setting that {raised} could not work with: that is the "
