@@ -1,0 +1,491 @@
+"""Hurts of several servers of two releases of SGLang at once on two GPUs, recorded by `workbench collect`.
+
+On a host with two GPUs::
+
+    python3 data/scripts/incident/hang_gpu_more.py --engine ~/engine --models data/incident --out $OUT \
+        --chapters tensor pipeline replicas oom fail disk
+    python3 data/scripts/incident/hang_gpu_more.py --engine ~/old ... --chapters old old_capture --port 36000
+
+Each chapter is a server. They start at the same time, and one hurt at a time is done and recorded: servers
+that have nothing to do leave the GPUs alone. `cases.tar` grows with every case; `truth.json` says what was
+done and how it went. What is expected of each is in tests/hang/cases/gpu/more/expected.json, and was written
+before the first recording.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from common import Deadline, Log, write_json
+from hang_gpu_hurts import BODY, LONG, Request
+from server import Launch, Server
+from snapshots import family, find
+
+ROOT = Path(__file__).resolve().parents[3]
+RANK = "sglang::scheduler_TP1"
+LAST = 12
+STARTS = {"oom": "1 capture-oom", "fail": "1 capture-fail"}
+SLOW_BYTES = 100_000
+
+
+class Recorder:
+    """Starts servers, does one thing at a time, and keeps each case as soon as it is there."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.arguments = arguments
+        self.log = Log(arguments.out / "log.txt")
+        self.deadline = Deadline(arguments.deadline)
+        self.truth: dict[str, Any] = {}
+        self.turn = (
+            arguments.work / "turn"
+        )  # a file: two recordings, of two releases, take turns too
+        self.writing = threading.Lock()
+        self.ports = iter(range(arguments.port, arguments.port + 4000, 100))
+
+    def until(self) -> float:
+        """Return when waiting must end, by the monotonic clock."""
+        return time.monotonic() + self.deadline.left() - LAST
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables with which the workbench runs here."""
+        engine = self.arguments.engine
+        site = [str(path) for path in (ROOT, self.arguments.site, engine) if path]
+        return {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(site),
+            "PATH": os.pathsep.join([str(engine / "bin"), os.environ["PATH"]]),
+        }
+
+    def workbench(self, *words: str, timeout: float = 90) -> subprocess.CompletedProcess[str]:
+        """Run a verb."""
+        return subprocess.run(
+            [sys.executable, "-m", "workbench.cli", *words],
+            env=self.environment(), capture_output=True, text=True, timeout=timeout, check=False,
+        )  # fmt: skip
+
+    def collect(self, server: Server, name: str, what: str, apart: float | None = None) -> None:
+        """Record a case, and keep it."""
+        case = self.arguments.work / f"{name}.zip"
+        apart = self.arguments.apart if apart is None else apart
+        done = self.workbench(
+            "collect",
+            str(server.process.pid),
+            "-o",
+            str(case),
+            "--interval",
+            str(apart),
+            "--native",
+        )
+        self.log(name, done.returncode, done.stdout[-300:], done.stderr[-300:])
+        self.keep(name, case, {"what": what, "collect": done.returncode})
+
+    def attach(self, server: Server, name: str) -> None:
+        """Ask the real `attach` as well, and keep its answer."""
+        done = self.workbench("hang", str(server.process.pid), "--interval", "5.2", "--json")
+        answer = self.arguments.work / f"{name}.attach.json"
+        answer.write_text(done.stdout)
+        self.keep(f"{name}.attach", answer, {"exit": done.returncode, "error": done.stderr[-300:]})
+
+    def of_log(self, server: Server, name: str, what: str) -> None:
+        """Keep what is left of a server that has died: its log and its launch."""
+        case = self.arguments.work / f"{name}.zip"
+        with zipfile.ZipFile(case, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.write(server.log_path, "server.log")
+            archive.writestr("launch.json", json.dumps(server.record))
+        self.keep(name, case, {"what": what, "collect": "log alone"})
+
+    def keep(self, name: str, file: Path, facts: dict[str, Any]) -> None:
+        """Add a file to what comes back, and write down what is true of it."""
+        with self.writing:
+            self.truth[name] = {**self.truth.get(name, {}), **facts}
+            if file.is_file():
+                with tarfile.open(self.arguments.out / "cases.tar", "a") as archive:
+                    archive.add(file, file.name)
+            write_json(self.arguments.out / "truth.json", self.truth)
+
+    @contextlib.contextmanager
+    def server(
+        self, name: str, graphs: bool, *, models: Path | None = None, **launch: Any
+    ) -> Iterator[tuple[Server, Path]]:
+        """Start one server whose hook does what a file says, and end it whatever happens."""
+        file = self.arguments.work / f"{name}.do"
+        hook = {
+            "name": "mischief",
+            "hook_factory": "mischief:factory",
+            "config": {"file": str(file)},
+        }
+        hook["target_modules"] = ["model.layers.3.mlp", "model.layers.9.mlp"]
+        extra = [*launch.pop("extra", []), "--forward-hooks", json.dumps([hook])]
+        if launch.pop("starts_hurt", ""):
+            file.write_text(STARTS[name])
+        made = Launch(name, target="target", graphs=graphs, extra=extra, **launch)
+        given = self.arguments
+        server = Server(
+            made,
+            given.engine,
+            models or given.models,
+            given.work / name,
+            next(self.ports),
+            given.launcher,
+        )
+        end = threading.Timer(max(1.0, self.deadline.left() - 8), server.process.kill)
+        end.start()
+        try:
+            yield server, file
+        finally:
+            end.cancel()
+            server.stop(grace=0)
+
+    def ready(self, server: Server) -> None:
+        """Wait until it serves, and ask once."""
+        if not server.wait_ready(self.until()):
+            raise RuntimeError(f"the server did not come up: {server.log()[-1500:]}")
+        self.log(server.launch.name, "ready after", server.record.get("ready_after"), "s")
+        server.post(BODY)
+
+    @contextlib.contextmanager
+    def alone(self, name: str) -> Iterator[None]:
+        """Wait for one's turn; what fails in it is written down, and the next one goes on."""
+        with self.turn.open("w") as turn:
+            fcntl.flock(turn, fcntl.LOCK_EX)
+            if self.deadline.left() < LAST + 12:
+                raise RuntimeError(f"no time left for {name}")
+            try:
+                yield
+            except Exception as error:
+                self.log(name, f"{type(error).__name__}: {error}")
+
+
+def hurt(
+    recorder: Recorder, server: Server, file: Path, name: str, order: str, *, asked: int = 1,
+    attach: bool = False,
+) -> None:  # fmt: skip
+    """Let ranks do something under requests, record it, and let it end."""
+    with recorder.alone(name):
+        file.write_text(order)
+        requests = [Request(server) for _ in range(asked)]
+        try:
+            time.sleep(recorder.arguments.settle)
+            recorder.collect(server, name, f"requests came, and in a forward hook: {order}")
+            if attach:
+                recorder.attach(server, name)
+            recorder.truth[name]["answered_before_the_end"] = [one.answered for one in requests]
+        finally:
+            file.unlink(missing_ok=True)
+        for one in requests:
+            one.join(20)
+        recorder.truth[name]["answered_after_the_end"] = [one.answered for one in requests]
+
+
+def halt(
+    recorder: Recorder,
+    server: Server,
+    name: str,
+    title: str,
+    *,
+    asked: int = 1,
+    sign: int = signal.SIGSTOP,
+) -> None:
+    """Stop or kill a process under requests, record it, and let it run on; no title is the main process."""
+    with recorder.alone(name):
+        pid = find(server.process.pid, title) if title else server.process.pid
+        if pid is None:
+            raise RuntimeError(f"no process {title}")
+        killed = sign == signal.SIGKILL
+        requests = [
+            Request(server, LONG if killed else BODY) for _ in range(asked if killed else 0)
+        ]
+        time.sleep(1 if killed else 0)
+        os.kill(pid, sign)
+        requests += [Request(server) for _ in range(0 if killed else asked)]
+        try:
+            time.sleep(0.2 if killed else recorder.arguments.settle)
+            what = f"signal {sign} to {title or 'the main process'}"
+            recorder.collect(server, name, what, 2 if killed else None)
+            recorder.truth[name]["answered_before_the_end"] = [one.answered for one in requests]
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+        for one in requests:
+            one.join(0 if killed else 20)
+        if killed:
+            time.sleep(3)
+            recorder.of_log(server, f"{name}-log", "the same, by its log")
+
+
+def idle(recorder: Recorder, server: Server, name: str, *, attach: bool = False) -> None:
+    """Record a server to which nothing is done."""
+    with recorder.alone(name):
+        time.sleep(1)
+        recorder.collect(server, name, "nothing was done; nobody asked for anything")
+        if attach:
+            recorder.attach(server, name)
+
+
+# -- chapters ----------------------------------------------------------------------------------------
+
+
+def tensor(recorder: Recorder) -> None:
+    """Two ranks of one server, with a draft."""
+    draft = recorder.arguments.draft
+    with recorder.server("tensor", False, draft=draft, tensor_parallel=2) as (server, file):
+        recorder.ready(server)
+        for name, order in (("fork-1", "1 fork"), ("select-1", "1 select"), ("both", "* sleep")):
+            hurt(recorder, server, file, name, order)
+        hurt(recorder, server, file, "gil-1", "1 gil")
+        halt(recorder, server, "parent-stopped", "")
+        died(recorder, server, "abort-1", file, "1 abort")
+
+
+def died(recorder: Recorder, server: Server, name: str, file: Path, order: str) -> None:
+    """Do what may end the server; record it while it lives, and keep its log after that."""
+    with recorder.alone(name):
+        file.write_text(order)
+        Request(server)
+        until = time.monotonic() + recorder.arguments.settle + 3
+        while server.process.poll() is None and time.monotonic() < until:
+            time.sleep(0.1)
+        keep_or_collect(recorder, server, name, f"a request came, and in a forward hook: {order}")
+        file.unlink(missing_ok=True)
+
+
+def keep_or_collect(recorder: Recorder, server: Server, name: str, what: str) -> None:
+    """Record a server that lives, or keep the log of one that has died."""
+    if server.process.poll() is None and len(family(server.process.pid)) > 2:
+        recorder.collect(server, name, what)
+        time.sleep(2)
+        recorder.of_log(server, f"{name}-log", f"{what} (by its log)")
+    else:
+        recorder.of_log(server, name, what)
+
+
+def pipeline(recorder: Recorder) -> None:
+    """Two pipeline stages; the last hurt is recorded by the watch, by itself."""
+    with recorder.server("pipeline", False, draft="", extra=["--pp-size", "2"]) as (server, file):
+        recorder.ready(server)
+        idle(recorder, server, "pp-idle")
+        hurt(recorder, server, file, "pp-sleep-1", "1 sleep", attach=True)
+        hurt(recorder, server, file, "pp-sleep-0", "0 sleep")
+        hurt(recorder, server, file, "pp-spin-1", "1 spin")
+        watched(recorder, server, file, "pp-watched-lock-1", "1 lock")
+
+
+def watched(recorder: Recorder, server: Server, file: Path, name: str, order: str) -> None:
+    """Let `workbench watch` see a server that is well, hurt it, and wait for the case."""
+    folder, text = recorder.arguments.work / name, recorder.arguments.work / f"{name}.txt"
+    with recorder.alone(name), text.open("wb") as printed:
+        watch = subprocess.Popen(
+            [
+                sys.executable, "-m", "workbench.cli", "watch", str(server.process.pid), "--out", str(folder),
+                "--after", str(recorder.arguments.after), "--interval", "5.2",
+            ],
+            env=recorder.environment(), stdout=printed, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        facts: dict[str, Any] = {
+            "what": f"the watch ran, requests came, and in a forward hook: {order}"
+        }
+        try:
+            time.sleep(6)
+            for _ in range(2):
+                server.post(BODY)
+                time.sleep(2)
+            facts["cases_before"] = len(list(folder.glob("*.zip")))
+            file.write_text(order)
+            began = time.monotonic()
+            Request(server)
+            while not list(folder.glob("*.zip")) and time.monotonic() - began < 60:
+                time.sleep(0.3)
+            facts["seconds_until_the_case"] = round(time.monotonic() - began, 1)
+            time.sleep(2)
+        finally:
+            file.unlink(missing_ok=True)
+            watch.send_signal(signal.SIGTERM)
+            facts["exit_of_the_watch"] = watch.wait(20)
+        for case in sorted(folder.glob("*.zip"))[:1]:
+            shutil.copy(case, recorder.arguments.work / f"{name}.zip")
+        recorder.keep(name, recorder.arguments.work / f"{name}.zip", facts)
+        recorder.keep(name, text, {})
+
+
+def replicas(recorder: Recorder) -> None:
+    """Two replicas of one rank each."""
+    given: dict[str, Any] = {"draft": "", "extra": ["--dp-size", "2"], "nccl_port": False}
+    with recorder.server("replicas", False, **given) as (server, file):
+        recorder.ready(server)
+        server.post(BODY)
+        idle(recorder, server, "dp-idle", attach=True)
+        hurt(recorder, server, file, "dp-sleep-1", "d1 sleep", asked=4)
+        halt(recorder, server, "dp-stopped-1", "sglang::scheduler_DP1", asked=4)
+        halt(recorder, server, "dp-controller-stopped", "sglang::data_parallel_controller")
+
+
+def in_capture(name: str, what: str) -> Callable[[Recorder], None]:
+    """Return a chapter in which rank 1 does something in the capture of CUDA graphs."""
+
+    def chapter(recorder: Recorder) -> None:
+        draft = recorder.arguments.draft
+        given: dict[str, Any] = {"draft": draft, "tensor_parallel": 2, "starts_hurt": name}
+        with recorder.server(name, True, **given) as (server, _):
+            mark = wait_for(recorder, server, ("Capture", "begin"))
+            recorder.log(name, "capture" if mark else "no capture")
+            until = time.monotonic() + recorder.arguments.settle + 4
+            while server.process.poll() is None and time.monotonic() < until:
+                time.sleep(0.1)
+            with recorder.alone(name):
+                keep_or_collect(recorder, server, f"capture-{name}", what)
+
+    return chapter
+
+
+def wait_for(recorder: Recorder, server: Server, words: tuple[str, ...]) -> bool:
+    """Wait for a line of the log with all these words."""
+    while time.monotonic() < recorder.until() and server.process.poll() is None:
+        if any(all(word in line for word in words) for line in server.log().splitlines()):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def disk(recorder: Recorder) -> None:
+    """Let the disk give little while two ranks read their weights."""
+    models = recorder.arguments.work / "slow-models"
+    shutil.copytree(recorder.arguments.models / "target", models / "target", dirs_exist_ok=True)
+    weights = models / "target" / "model.safetensors"
+    given: dict[str, Any] = {"draft": "", "tensor_parallel": 2, "models": models}
+    with recorder.server("disk", False, **given) as (server, _):
+        if not wait_for(recorder, server, ("Init", "begin")):
+            raise RuntimeError("the process groups did not begin")
+        forget(weights)
+        recorder.log("throttled:", throttled(family(server.process.pid)))
+        if not wait_for(recorder, server, ("Load weight begin",)):
+            raise RuntimeError("loading did not begin")
+        time.sleep(4)
+        with recorder.alone("disk"):
+            recorder.collect(
+                server, "slow-disk", "the disk gives 100 KB/s while weights are read", 8
+            )
+            recorder.truth["slow-disk"]["loaded"] = "Load weight end" in server.log()
+
+
+def forget(file: Path) -> None:
+    """Drop a file from the page cache."""
+    with file.open("rb") as opened:
+        os.fsync(opened.fileno())
+        os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def throttled(pids: list[int]) -> str:
+    """Limit what processes read of each disk; return how that went."""
+    group = Path("/sys/fs/cgroup/slow-disk")
+    try:
+        (group.parent / "cgroup.subtree_control").write_text("+io")
+        group.mkdir(exist_ok=True)
+        for device in Path("/sys/block").glob("*/dev"):
+            with contextlib.suppress(OSError):
+                (group / "io.max").write_text(f"{device.read_text().strip()} rbps={SLOW_BYTES}")
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                (group / "cgroup.procs").write_text(str(pid))
+        return (group / "io.max").read_text()
+    except OSError as error:
+        return f"not possible: {error}"
+
+
+def old(recorder: Recorder) -> None:
+    """Two ranks of the older release."""
+    draft = recorder.arguments.draft
+    with recorder.server("old", False, draft=draft, tensor_parallel=2) as (server, file):
+        recorder.ready(server)
+        idle(recorder, server, "old-idle")
+        hurt(recorder, server, file, "old-sleep-1", "1 sleep")
+        hurt(recorder, server, file, "old-queue-0", "0 queue")
+        halt(recorder, server, "old-stopped-1", RANK)
+        halt(recorder, server, "old-detokenizer", "sglang::detokenizer")
+        halt(recorder, server, "old-killed-1", RANK, sign=signal.SIGKILL)
+
+
+def old_capture(recorder: Recorder) -> None:
+    """Stop a rank of the older release as the capture begins."""
+    draft = recorder.arguments.draft
+    with recorder.server("old-capture", True, draft=draft, tensor_parallel=2) as (server, _):
+        if not wait_for(recorder, server, ("Capture", "begin")):
+            raise RuntimeError("the capture did not begin")
+        time.sleep(0.2)
+        pid = find(server.process.pid, RANK)
+        if pid is None:
+            raise RuntimeError(f"no process {RANK}")
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(recorder.arguments.settle)
+        with recorder.alone("old-capture"):
+            recorder.collect(
+                server, "old-capture-stopped", "SIGSTOP to rank 1 as the capture began"
+            )
+
+
+CHAPTERS: dict[str, Callable[[Recorder], None]] = {
+    "tensor": tensor, "pipeline": pipeline, "replicas": replicas, "disk": disk, "old": old,
+    "old_capture": old_capture,
+    "oom": in_capture("oom", "rank 1 runs out of GPU memory in a capture"),
+    "fail": in_capture("fail", "rank 1 raises an exception in a capture"),
+}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--engine", type=Path, required=True)
+    parser.add_argument("--models", type=Path, required=True)
+    parser.add_argument("--site", type=Path, help="packages that the workbench needs here")
+    parser.add_argument("--draft", default="drafts/specforge")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--work", type=Path, default=Path("/tmp/hang-gpu-more"))
+    parser.add_argument("--deadline", type=float, default=420)
+    parser.add_argument(
+        "--settle", type=float, default=2.5, help="seconds until the first snapshot"
+    )
+    parser.add_argument("--apart", type=float, default=5.2, help="seconds between two snapshots")
+    parser.add_argument("--after", type=float, default=12, help="--after of the watch")
+    parser.add_argument("--stagger", type=float, default=1.5, help="seconds between two starts")
+    parser.add_argument("--port", type=int, default=31000)
+    parser.add_argument("--launcher", default="python3 -m sglang.launch_server")
+    parser.add_argument("--chapters", nargs="+", choices=CHAPTERS, default=list(CHAPTERS))
+    arguments = parser.parse_args()
+    arguments.launcher = arguments.launcher.split()
+    arguments.engine, arguments.models = arguments.engine.resolve(), arguments.models.resolve()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    arguments.work.mkdir(parents=True, exist_ok=True)
+    recorder = Recorder(arguments)
+
+    def run(name: str) -> None:
+        try:
+            CHAPTERS[name](recorder)
+        except Exception as error:
+            recorder.log(name, f"{type(error).__name__}: {error}")
+        recorder.log(name, "has ended")
+
+    threads = []
+    for name in arguments.chapters:
+        threads.append(threading.Thread(target=run, args=(name,), daemon=True))
+        threads[-1].start()
+        time.sleep(arguments.stagger)
+    for thread in threads:
+        thread.join(max(0.0, recorder.deadline.left()))
+    recorder.log("done")
+
+
+if __name__ == "__main__":
+    main()
