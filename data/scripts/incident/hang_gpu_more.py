@@ -3,13 +3,16 @@
 On a host with two GPUs::
 
     python3 data/scripts/incident/hang_gpu_more.py --engine ~/engine --models data/incident --out $OUT \
-        --chapters tensor pipeline replicas oom fail disk
+        --chapters tensor pipeline replicas oom fail disk --ranks 2
     python3 data/scripts/incident/hang_gpu_more.py --engine ~/old ... --chapters old old_capture --port 36000
 
-Each chapter is a server. They start at the same time, and one hurt at a time is done and recorded: servers
-that have nothing to do leave the GPUs alone. `cases.tar` grows with every case; `truth.json` says what was
-done and how it went. What is expected of each is in tests/hang/cases/gpu/more/expected.json, and was written
-before the first recording.
+With one GPU: `--ranks 1 --at-once`, the chapters `single`, `replicas` (whose controller has to be told to put
+both on one GPU), `oom`, `fail`, `disk`, `old` and `old_capture`; nothing then waits for another's GPU.
+
+Each chapter is a server. They start at the same time, and one hurt at a time is done and recorded (with
+--at-once: one of each server): servers that have nothing to do leave the GPUs alone. `cases.tar` grows with
+every case; `truth.json` says what was done and how it went. What is expected of each is in
+tests/hang/cases/gpu/more/expected.json, and was written before the first recording.
 """
 
 from __future__ import annotations
@@ -37,9 +40,8 @@ from server import Launch, Server
 from snapshots import family, find
 
 ROOT = Path(__file__).resolve().parents[3]
-RANK = "sglang::scheduler_TP1"
 LAST = 12
-STARTS = {"oom": "1 capture-oom", "fail": "1 capture-fail"}
+STARTS = {"oom": "capture-oom", "fail": "capture-fail"}
 SLOW_BYTES = 100_000
 
 
@@ -118,6 +120,16 @@ class Recorder:
                     archive.add(file, file.name)
             write_json(self.arguments.out / "truth.json", self.truth)
 
+    @property
+    def hurt(self) -> int:
+        """The rank that is hurt: the last one."""
+        return int(self.arguments.ranks) - 1
+
+    @property
+    def title(self) -> str:
+        """The title of that rank."""
+        return f"sglang::scheduler_TP{self.hurt}" if self.hurt else "sglang::scheduler"
+
     @contextlib.contextmanager
     def server(
         self, name: str, graphs: bool, *, models: Path | None = None, **launch: Any
@@ -132,7 +144,7 @@ class Recorder:
         hook["target_modules"] = ["model.layers.3.mlp", "model.layers.9.mlp"]
         extra = [*launch.pop("extra", []), "--forward-hooks", json.dumps([hook])]
         if launch.pop("starts_hurt", ""):
-            file.write_text(STARTS[name])
+            file.write_text(f"{self.hurt} {STARTS[name]}")
         made = Launch(name, target="target", graphs=graphs, extra=extra, **launch)
         given = self.arguments
         server = Server(
@@ -162,7 +174,8 @@ class Recorder:
     def alone(self, name: str) -> Iterator[None]:
         """Wait for one's turn; what fails in it is written down, and the next one goes on."""
         with self.turn.open("w") as turn:
-            fcntl.flock(turn, fcntl.LOCK_EX)
+            if not self.arguments.at_once:
+                fcntl.flock(turn, fcntl.LOCK_EX)
             if self.deadline.left() < LAST + 12:
                 raise RuntimeError(f"no time left for {name}")
             try:
@@ -285,6 +298,15 @@ def pipeline(recorder: Recorder) -> None:
         watched(recorder, server, file, "pp-watched-lock-1", "1 lock")
 
 
+def single(recorder: Recorder) -> None:
+    """Start one rank with a draft; the last hurt is recorded by the watch, by itself."""
+    with recorder.server("single", False, draft=recorder.arguments.draft) as (server, file):
+        recorder.ready(server)
+        hurt(recorder, server, file, "one-select", "0 select")
+        halt(recorder, server, "one-parent-stopped", "")
+        watched(recorder, server, file, "one-watched-lock", "0 lock")
+
+
 def watched(recorder: Recorder, server: Server, file: Path, name: str, order: str) -> None:
     """Let `workbench watch` see a server that is well, hurt it, and wait for the case."""
     folder, text = recorder.arguments.work / name, recorder.arguments.work / f"{name}.txt"
@@ -329,7 +351,8 @@ def replicas(recorder: Recorder) -> None:
         recorder.ready(server)
         server.post(BODY)
         idle(recorder, server, "dp-idle", attach=True)
-        hurt(recorder, server, file, "dp-sleep-1", "d1 sleep", asked=4)
+        for word in ("sleep", "fork", "gil", "spin"):
+            hurt(recorder, server, file, f"dp-{word}-1", f"DP1 {word}", asked=4)
         halt(recorder, server, "dp-stopped-1", "sglang::scheduler_DP1", asked=4)
         halt(recorder, server, "dp-controller-stopped", "sglang::data_parallel_controller")
 
@@ -339,7 +362,8 @@ def in_capture(name: str, what: str) -> Callable[[Recorder], None]:
 
     def chapter(recorder: Recorder) -> None:
         draft = recorder.arguments.draft
-        given: dict[str, Any] = {"draft": draft, "tensor_parallel": 2, "starts_hurt": name}
+        ranks = recorder.arguments.ranks
+        given: dict[str, Any] = {"draft": draft, "tensor_parallel": ranks, "starts_hurt": name}
         with recorder.server(name, True, **given) as (server, _):
             mark = wait_for(recorder, server, ("Capture", "begin"))
             recorder.log(name, "capture" if mark else "no capture")
@@ -366,7 +390,8 @@ def disk(recorder: Recorder) -> None:
     models = recorder.arguments.work / "slow-models"
     shutil.copytree(recorder.arguments.models / "target", models / "target", dirs_exist_ok=True)
     weights = models / "target" / "model.safetensors"
-    given: dict[str, Any] = {"draft": "", "tensor_parallel": 2, "models": models}
+    ranks = recorder.arguments.ranks
+    given: dict[str, Any] = {"draft": "", "tensor_parallel": ranks, "models": models}
     with recorder.server("disk", False, **given) as (server, _):
         if not wait_for(recorder, server, ("Init", "begin")):
             raise RuntimeError("the process groups did not begin")
@@ -409,39 +434,41 @@ def throttled(pids: list[int]) -> str:
 def old(recorder: Recorder) -> None:
     """Two ranks of the older release."""
     draft = recorder.arguments.draft
-    with recorder.server("old", False, draft=draft, tensor_parallel=2) as (server, file):
+    last, ranks = recorder.hurt, recorder.arguments.ranks
+    with recorder.server("old", False, draft=draft, tensor_parallel=ranks) as (server, file):
         recorder.ready(server)
         idle(recorder, server, "old-idle")
-        hurt(recorder, server, file, "old-sleep-1", "1 sleep")
+        hurt(recorder, server, file, f"old-sleep-{last}", f"{last} sleep")
         hurt(recorder, server, file, "old-queue-0", "0 queue")
-        halt(recorder, server, "old-stopped-1", RANK)
+        halt(recorder, server, f"old-stopped-{last}", recorder.title)
         halt(recorder, server, "old-detokenizer", "sglang::detokenizer")
-        halt(recorder, server, "old-killed-1", RANK, sign=signal.SIGKILL)
+        halt(recorder, server, f"old-killed-{last}", recorder.title, sign=signal.SIGKILL)
 
 
 def old_capture(recorder: Recorder) -> None:
     """Stop a rank of the older release as the capture begins."""
     draft = recorder.arguments.draft
-    with recorder.server("old-capture", True, draft=draft, tensor_parallel=2) as (server, _):
+    ranks = recorder.arguments.ranks
+    with recorder.server("old-capture", True, draft=draft, tensor_parallel=ranks) as (server, _):
         if not wait_for(recorder, server, ("Capture", "begin")):
             raise RuntimeError("the capture did not begin")
         time.sleep(0.2)
-        pid = find(server.process.pid, RANK)
+        pid = find(server.process.pid, recorder.title)
         if pid is None:
-            raise RuntimeError(f"no process {RANK}")
+            raise RuntimeError(f"no process {recorder.title}")
         os.kill(pid, signal.SIGSTOP)
         time.sleep(recorder.arguments.settle)
         with recorder.alone("old-capture"):
             recorder.collect(
-                server, "old-capture-stopped", "SIGSTOP to rank 1 as the capture began"
+                server, "old-capture-stopped", "SIGSTOP to the last rank as the capture began"
             )
 
 
 CHAPTERS: dict[str, Callable[[Recorder], None]] = {
-    "tensor": tensor, "pipeline": pipeline, "replicas": replicas, "disk": disk, "old": old,
+    "tensor": tensor, "single": single, "pipeline": pipeline, "replicas": replicas, "disk": disk, "old": old,
     "old_capture": old_capture,
-    "oom": in_capture("oom", "rank 1 runs out of GPU memory in a capture"),
-    "fail": in_capture("fail", "rank 1 raises an exception in a capture"),
+    "oom": in_capture("oom", "the last rank runs out of GPU memory in a capture"),
+    "fail": in_capture("fail", "the last rank raises an exception in a capture"),
 }  # fmt: skip
 
 
@@ -449,6 +476,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--engine", type=Path, required=True)
     parser.add_argument("--models", type=Path, required=True)
+    parser.add_argument("--ranks", type=int, default=2, help="of the tensor-parallel servers")
+    parser.add_argument("--at-once", action="store_true", help="record different servers at once")
     parser.add_argument("--site", type=Path, help="packages that the workbench needs here")
     parser.add_argument("--draft", default="drafts/specforge")
     parser.add_argument("--out", type=Path, required=True)

@@ -1,7 +1,7 @@
 """A forward hook that does what a file says, in one rank: for SGLang's ``--forward-hooks``.
 
-The file holds a rank and a word, as ``1 sleep``; ``*`` is every rank, and ``d1`` the process of GPU 1 (a
-replica's own ranks are all 0). What can end ends when the file is gone. A word that begins with ``capture-``
+The file holds a rank and a word, as ``1 sleep``; ``*`` is every rank, and ``DP1`` the second replica (of
+which each has a rank 0). What can end ends when the file is gone. A word that begins with ``capture-``
 is done only while a CUDA graph is captured.
 """
 
@@ -12,6 +12,7 @@ import ctypes
 import multiprocessing
 import os
 import queue
+import re
 import select
 import subprocess
 import threading
@@ -164,7 +165,8 @@ def factory(config: dict[str, Any]) -> Callable[..., None]:
         if not os.path.exists(file):
             return
         rank, _, word = Path(file).read_text().partition(" ")
-        here = {"*", str(torch.distributed.get_rank()), f"d{torch.cuda.current_device()}"}
+        replica = re.search(r"_DP\d+", Path("/proc/self/cmdline").read_text())
+        here = {"*", str(torch.distributed.get_rank()), replica[0][1:] if replica else ""}
         if word.startswith("capture-") and torch.cuda.is_current_stream_capturing():
             word = word.removeprefix("capture-")
         if word in ACTS and rank in here:
