@@ -309,39 +309,52 @@ def single(recorder: Recorder) -> None:
 
 def watched(recorder: Recorder, server: Server, file: Path, name: str, order: str) -> None:
     """Let `workbench watch` see a server that is well, hurt it, and wait for the case."""
-    folder, text = recorder.arguments.work / name, recorder.arguments.work / f"{name}.txt"
-    with recorder.alone(name), text.open("wb") as printed:
-        watch = subprocess.Popen(
-            [
-                sys.executable, "-m", "workbench.cli", "watch", str(server.process.pid), "--out", str(folder),
-                "--after", str(recorder.arguments.after), "--interval", "5.2",
-            ],
-            env=recorder.environment(), stdout=printed, stderr=subprocess.STDOUT,
-        )  # fmt: skip
-        facts: dict[str, Any] = {
-            "what": f"the watch ran, requests came, and in a forward hook: {order}"
-        }
-        try:
-            time.sleep(6)
-            for _ in range(2):
-                server.post(BODY)
-                time.sleep(2)
-            facts["cases_before"] = len(list(folder.glob("*.zip")))
-            file.write_text(order)
-            began = time.monotonic()
-            Request(server)
-            while not list(folder.glob("*.zip")) and time.monotonic() - began < 60:
-                time.sleep(0.3)
-            facts["seconds_until_the_case"] = round(time.monotonic() - began, 1)
+    with recorder.alone(name), watching(recorder, server, name) as (facts, cases):
+        facts["what"] = f"the watch ran, requests came, and in a forward hook: {order}"
+        time.sleep(6)
+        for _ in range(2):
+            server.post(BODY)
             time.sleep(2)
+        facts["cases_before"] = len(cases())
+        file.write_text(order)
+        Request(server)
+        facts["seconds_until_the_case"] = until_a_case(cases, time.monotonic() + 60)
+        file.unlink(missing_ok=True)
+
+
+def until_a_case(cases: Callable[[], list[Path]], until: float) -> float:
+    """Wait for the first case, and return after how many seconds it was complete."""
+    began = time.monotonic()
+    while not cases() and time.monotonic() < until:
+        time.sleep(0.3)
+    seconds = round(time.monotonic() - began, 1)
+    time.sleep(2)
+    return seconds
+
+
+@contextlib.contextmanager
+def watching(
+    recorder: Recorder, server: Server, name: str
+) -> Iterator[tuple[dict[str, Any], Callable[[], list[Path]]]]:
+    """Run `workbench watch` next to a server, and keep its first case and what it printed."""
+    folder = recorder.arguments.work / f"{name}-watch"
+    text = recorder.arguments.work / f"{name}.txt"
+    facts: dict[str, Any] = {}
+    command = [sys.executable, "-m", "workbench.cli", "watch", str(server.process.pid)]
+    command += ["--out", str(folder), "--after", str(recorder.arguments.after), "--interval", "5.2"]
+    with text.open("wb") as printed:
+        watch = subprocess.Popen(
+            command, env=recorder.environment(), stdout=printed, stderr=subprocess.STDOUT
+        )
+        try:
+            yield facts, lambda: sorted(folder.glob("*.zip"))
         finally:
-            file.unlink(missing_ok=True)
             watch.send_signal(signal.SIGTERM)
             facts["exit_of_the_watch"] = watch.wait(20)
-        for case in sorted(folder.glob("*.zip"))[:1]:
-            shutil.copy(case, recorder.arguments.work / f"{name}.zip")
-        recorder.keep(name, recorder.arguments.work / f"{name}.zip", facts)
-        recorder.keep(name, text, {})
+    for case in sorted(folder.glob("*.zip"))[:1]:
+        shutil.copy(case, recorder.arguments.work / f"{name}.zip")
+    recorder.keep(name, recorder.arguments.work / f"{name}.zip", facts)
+    recorder.keep(name, text, {})
 
 
 def replicas(recorder: Recorder) -> None:
@@ -367,13 +380,49 @@ def in_capture(name: str, what: str) -> Callable[[Recorder], None]:
         with recorder.server(name, True, **given) as (server, _):
             mark = wait_for(recorder, server, ("Capture", "begin"))
             recorder.log(name, "capture" if mark else "no capture")
-            until = time.monotonic() + recorder.arguments.settle + 4
+            # Kernels are compiled first.
+            until = min(recorder.until() - 15, time.monotonic() + 150)
             while server.process.poll() is None and time.monotonic() < until:
                 time.sleep(0.1)
             with recorder.alone(name):
                 keep_or_collect(recorder, server, f"capture-{name}", what)
 
     return chapter
+
+
+def abort(recorder: Recorder) -> None:
+    """Abort NCCL's communicator of the last rank."""
+    ranks = recorder.arguments.ranks
+    with recorder.server("abort", False, draft="", tensor_parallel=ranks) as (server, file):
+        recorder.ready(server)
+        died(recorder, server, f"abort-{recorder.hurt}", file, f"{recorder.hurt} abort")
+
+
+def ended(recorder: Recorder) -> None:
+    """Kill the detokenizer under a request."""
+    ranks = recorder.arguments.ranks
+    with recorder.server("ended", False, draft="", tensor_parallel=ranks) as (server, _):
+        recorder.ready(server)
+        halt(recorder, server, "detokenizer-killed", "sglang::detokenizer", sign=signal.SIGKILL)
+
+
+def watched_capture(recorder: Recorder) -> None:
+    """Stop the last rank as its capture begins; the watch, which saw the start, records it by itself."""
+    name, given = "watched-capture", recorder.arguments
+    with (
+        recorder.server(name, True, draft=given.draft, tensor_parallel=given.ranks) as (server, _),
+        watching(recorder, server, name) as (facts, cases),
+    ):
+        if not wait_for(recorder, server, ("Capture", "begin")):
+            raise RuntimeError("the capture did not begin")
+        time.sleep(0.2)
+        pid = find(server.process.pid, recorder.title)
+        if pid is None:
+            raise RuntimeError(f"no process {recorder.title}")
+        facts["cases_before"] = len(cases())
+        os.kill(pid, signal.SIGSTOP)
+        facts["what"] = "SIGSTOP to the last rank as the capture began, next to the watch"
+        facts["seconds_until_the_case"] = until_a_case(cases, recorder.until() - 15)
 
 
 def wait_for(recorder: Recorder, server: Server, words: tuple[str, ...]) -> bool:
@@ -466,7 +515,7 @@ def old_capture(recorder: Recorder) -> None:
 
 CHAPTERS: dict[str, Callable[[Recorder], None]] = {
     "tensor": tensor, "single": single, "pipeline": pipeline, "replicas": replicas, "disk": disk, "old": old,
-    "old_capture": old_capture,
+    "old_capture": old_capture, "abort": abort, "ended": ended, "watched_capture": watched_capture,
     "oom": in_capture("oom", "the last rank runs out of GPU memory in a capture"),
     "fail": in_capture("fail", "the last rank raises an exception in a capture"),
 }  # fmt: skip

@@ -20,6 +20,8 @@ _UNUSED_GPU = 20.0
 # CPU seconds a second of a rank whose event loop turns (measured 0.5 to 0.9; threads next to a loop that
 # waits use up to 0.11).
 _TURNS = 0.3
+# Seconds after which a disk that has given nothing is one that does not answer.
+_DISK_ANSWERS = 60.0
 # Collectives of the event loop itself: a healthy server of several ranks is there for most of an idle turn.
 _LOOP_SYNC = ("prepare_mlp_sync_batch",)
 OUTSIDE = (
@@ -169,6 +171,16 @@ def computing_ranks(group: RankGroup) -> tuple[GroupRank, ...]:
     """Return the ranks that wait for a GPU that computes: utilisation and power say so together."""
     device = group.of(*waits.ON_DEVICE)
     return tuple(r for r in device if r.gpu is not None and load(r.gpu) == "computes")
+
+
+def kernel_waits(group: RankGroup) -> bool:
+    """Whether a thread of a rank waits in the kernel, as for a disk or file system, and not yet for long.
+
+    A slow disk and one that does not answer look alike at first: the counter of bytes grows when a read is
+    asked for, not when it is answered (measured: 100 KB/s, and no byte counted in 28 s).
+    """
+    waiting = [r for r in group.alive if r.process is not None and r.process.threads_by_state.get("D")]
+    return bool(waiting) and group.interval < _DISK_ANSWERS
 
 
 def unread_waits(group: RankGroup) -> bool:

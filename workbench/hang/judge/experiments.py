@@ -110,6 +110,13 @@ STEPS: Mapping[str, Step] = {
         wrong="stat returns at once: the rank waits for something else; take native frames",
         cost="seconds",
     ),
+    "look_at_disk": Step(
+        act="change nothing; on {host}: read /proc/diskstats (or nfsiostat) twice, a minute apart, then "
+        "dmesg -T | tail -50",
+        right="sectors are read in between: the storage is slow, and the start-up goes on",
+        wrong="nothing is read, or the kernel names the disk or the file system: the storage does not answer",
+        cost="a minute",
+    ),
     "ask_trainer": Step(
         act="change nothing; look at the process that should join the group (the trainer): its log, and the "
         "address, port and world size that it was given",

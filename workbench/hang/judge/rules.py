@@ -168,6 +168,12 @@ RULES: tuple[Rule, ...] = (
          "it is healthy and has nothing to do; the broadcast of an empty list of requests is not a hang",
          ("ask_health",)),
     # Not enough was seen to compare the ranks.
+    Rule("kernel_wait", "cannot_tell",
+         lambda k, p: c.kernel_waits(k) and (not k.complete or c.some_in(k, "IO")),
+         "a thread of a rank waits in the kernel and cannot be interrupted (state D)",
+         "storage that is slow, and storage that does not answer, look alike for a minute",
+         ("look_at_disk", "wait"),
+         unknown="whether the storage gives anything: the counters of the disk would show it"),
     Rule("asleep_at_start", "hung", lambda k, p: not k.complete and c.asleep(k, p),
          "every rank sleeps in both snapshots, without CPU time, I/O or a compiler, during its start-up",
          "a wait on the host that does not end; without stacks the ranks cannot be distinguished",
