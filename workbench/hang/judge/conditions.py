@@ -117,6 +117,20 @@ def health_failed(group: RankGroup) -> bool:
     return bool(failed) and not any(one.line.number > last for one in group.story.batches)
 
 
+def ends_by_log(group: RankGroup) -> bool:
+    """Whether the log said before the last snapshot that a process failed and the server ends for it.
+
+    Not where a batch ended after that line, or where the log's clock cannot be compared.
+    """
+    kinds = ("child_crashed", "child_failed", "child_signal")
+    told = [one for code in kinds for one in group.story.errors_of(code)]
+    last = max((one.line.number for one in group.story.batches), default=0)
+    return any(
+        one.zoned and one.utc is not None and not group.later(one) and one.line.number > last
+        for one in told
+    )
+
+
 def past_start(phase: Phase) -> bool:
     """Whether the start-up is done."""
     return phase in ("ready", "init_done")
