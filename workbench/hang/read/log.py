@@ -24,7 +24,7 @@ from workbench.hang.records import Log, LogLine
 from workbench.launch.logs import ARGUMENTS, fields_of
 
 # Of a long log its launch's beginning, its end, and what its middle has of errors and dumps.
-HEAD_BYTES = 16 << 20
+HEAD_BYTES = 8 << 20
 TAIL_BYTES = 24 << 20
 MIDDLE_BYTES = 8 << 20
 MOST_LINES = 20_000
