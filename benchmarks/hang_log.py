@@ -1,7 +1,7 @@
 """Judging a long log: two gigabytes of an SGLang server that served for days and then fell silent.
 
-``python -m benchmarks.hang_log [--gib 2] [--folder /tmp]``: the log is written first, then judged by a process
-of its own, whose CPU time and largest memory are printed.
+``python -m benchmarks.hang_log [--gib 2] [--folder /tmp]``: the log is written first, then judged by a
+process of its own, whose CPU time and largest memory are printed.
 """
 
 from __future__ import annotations

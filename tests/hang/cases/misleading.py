@@ -91,8 +91,11 @@ def beside(role: Role, state: str) -> Scene:
 
 
 def child_crashed(at: int, *after: str, ahead: float | None = 0.0) -> Scene:
-    """An idle server whose log says that its detokenizer has crashed; the snapshots are at 1000 and 1030 s."""
-    line = f"{at} Subprocess detokenizer (pid=901) crashed with exit code -9. Triggering SIGQUIT for cleanup..."
+    """An idle server whose log says that its detokenizer crashed; the snapshots are at 1000 and 1030 s."""
+    line = (
+        f"{at} Subprocess detokenizer (pid=901) crashed with exit code -9. Triggering SIGQUIT for "
+        "cleanup..."
+    )
     ranks = [R(IDLE_0, cpu=0.8), R(IDLE_N, cpu=0.6)]
     made = scene(ranks, log=[*started(2, "ready"), line, *after])
     return dataclasses.replace(

@@ -327,7 +327,7 @@ BY_RULE = (
         ),
         "cannot_tell",
         "graph_decode",
-        "a long kernel looks the same: without the GPU's power nobody is named",
+        "a long kernel looks the same: the GPU's power would decide",
         rule="unread_gpu",
         proposes="nvidia-smi",
     ),

@@ -1,8 +1,9 @@
 """States of real servers on H200, each recorded by the collector or by the watch.
 
-Sixteen of SGLang 0.5.14 with two ranks (`data/scripts/incident/hang_gpu_hurts.py`; `truth.json` next to the zips
-says what was done): the rank that was hurt is behind. The others, of 0.5.14 and 0.5.11 with replicas and with one
-rank, are of `hang_gpu_more.py`; what is expected of them (`expected.json`) was written before they were recorded.
+Sixteen of SGLang 0.5.14 with two ranks (`data/scripts/incident/hang_gpu_hurts.py`; `truth.json` next to the
+zips says what was done): the rank that was hurt is behind. The others, of 0.5.14 and 0.5.11 with replicas and
+with one rank, are of `hang_gpu_more.py`; what is expected of them (`expected.json`) was written before they
+were recorded.
 """
 
 from __future__ import annotations

@@ -193,7 +193,9 @@ def kernel_waits(group: RankGroup) -> bool:
     A slow disk and one that does not answer look alike at first: the counter of bytes grows when a read is
     asked for, not when it is answered (measured: 100 KB/s, and no byte counted in 28 s).
     """
-    waiting = [r for r in group.alive if r.process is not None and r.process.threads_by_state.get("D")]
+    waiting = [
+        r for r in group.alive if r.process is not None and r.process.threads_by_state.get("D")
+    ]
     return bool(waiting) and group.interval < _DISK_ANSWERS
 
 
