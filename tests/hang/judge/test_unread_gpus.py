@@ -106,3 +106,20 @@ def test_whose_gpu_rests_is_said_where_all_others_are_busy(
     got = diagnose(scene(ranks, log=started(4, "decode")))
     titles = [one.title for one in got.findings if one.code == "gpu_at_rest"]
     assert titles == ([said] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("gpu", "cpu", "rule"),
+    [
+        (None, 0.05, "missing_stack"),
+        ((76000.0, 100.0, 130.0), 0.05, "asleep_at_start"),  # it spins: nothing is computed
+        ((76000.0, 0.0, 120.0), 0.1, "asleep_at_start"),
+        ((76000.0, 0.0, 120.0), 0.11, "missing_stack"),  # who uses CPU time does not sleep
+    ],
+)
+def test_a_rank_at_its_gpu_sleeps_only_where_its_gpu_is_known(
+    gpu: tuple[float, float, float] | None, cpu: float, rule: str
+) -> None:
+    ranks = [R(KERNEL, cpu=cpu, gpu=gpu), R(refusal="no permission", cpu=0.01), R(WAITS)]
+    got = diagnose(scene(ranks, gpu=None, log=started(3, "decode")))
+    assert (got.rule, got.odd_ranks) == (rule, ())

@@ -207,10 +207,16 @@ def unread_waits(group: RankGroup) -> bool:
     collectives that is behind, a log that fell silent, or a watchdog that gave up.
     """
     device = group.of(*waits.ON_DEVICE)
-    known = any(rank.gpu is not None and load(rank.gpu) is not None for rank in device)
     elsewhere = len(device) + len(group.of(*waits.FOR_OTHERS)) < len(group.alive)
     told = group.behind or group.behind_by_flight or group.silent or votes.given_up(group)
-    return bool(device) and not (known or elsewhere or told)
+    return _on_unread_gpus(group) and not (elsewhere or told)
+
+
+def _on_unread_gpus(group: RankGroup) -> bool:
+    """Whether ranks wait for their GPUs, and it is known of none of these what it does."""
+    device = group.of(*waits.ON_DEVICE)
+    known = any(rank.gpu is not None and load(rank.gpu) is not None for rank in device)
+    return bool(device) and not known
 
 
 def all_compute(group: RankGroup) -> bool:
@@ -270,7 +276,8 @@ def asleep(group: RankGroup, phase: Phase) -> bool:
     """Every rank asleep in two snapshots, by /proc alone, in a phase of the start-up."""
     starting = phase not in ("ready", "unknown", "init_done")
     whole = len(group.alive) == group.expected and not group.unnamed
-    return starting and whole and group.frozen and all(rank.cpu is not None for rank in group.alive)
+    sleeps = all(rank.cpu is not None and rank.cpu <= _RESTS for rank in group.alive)
+    return starting and whole and group.frozen and sleeps and not _on_unread_gpus(group)
 
 
 def frozen(group: RankGroup) -> bool:
