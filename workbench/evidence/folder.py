@@ -381,9 +381,12 @@ def _danger(info: zipfile.ZipInfo) -> str:
 
 
 def _is_torch(path: Path) -> bool:
-    """Tell a torch checkpoint, which is a zip too, and no evidence of a hang."""
-    with zipfile.ZipFile(path) as archive:
-        return any(name.endswith("/data.pkl") for name in archive.namelist()[:8])
+    """Tell a torch checkpoint, which is a zip too, and no evidence of a hang; a damaged zip is none."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any(name.endswith("/data.pkl") for name in archive.namelist()[:8])
+    except (*_DAMAGED, RuntimeError):
+        return False
 
 
 def _too_many(name: str) -> WorkbenchError:
