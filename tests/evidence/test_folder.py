@@ -178,6 +178,15 @@ def test_a_declared_size_that_lies_gives_no_more_than_it_says(tmp_path: Path) ->
         assert len(case.head("a", 100_000)) <= 10
 
 
+def test_a_zip_whose_list_is_damaged_is_refused_with_a_reason(tmp_path: Path) -> None:
+    path = zip_with(tmp_path / "c.zip", "a", b"x" * 50)
+    raw = bytearray(path.read_bytes())
+    raw[raw.index(b"PK\x01\x02")] = 0
+    path.write_bytes(raw)
+    with pytest.raises(WorkbenchError, match="not a readable zip"):
+        open_folder(path)
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_a_zip_with_changed_bytes_is_read_or_refused(

@@ -12,7 +12,8 @@ KEYS = ("keys/test_*.py", "drafts/test_*.py", "loaders/test_hf.py", "loaders/tes
 # The ones that start servers or read /proc are left out, and the 2,360 tests of test_metamorphic: of a
 # sample none of them noticed what these do not.
 HANG = ("hang/judge/test_coverage.py", "hang/judge/test_halts.py",
-        "hang/judge/test_gpu_load.py", "hang/judge/test_votes.py",
+        "hang/judge/test_gpu_load.py", "hang/judge/test_votes.py", "hang/judge/test_unread_gpus.py",
+        "hang/judge/test_late_signs.py",
         "hang/judge/test_rules*.py", "hang/judge/test_cases.py", "hang/judge/test_waits.py",
         "hang/judge/test_phases.py", "hang/judge/test_borders*.py", "hang/judge/test_other_times.py",
         "hang/judge/test_tree.py", "hang/judge/test_other_engines.py", "hang/judge/test_hurts.py",

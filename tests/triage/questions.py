@@ -62,7 +62,7 @@ def played(question: Question) -> tuple[str, str]:
         and codes[: len(question.codes)] == question.codes
         and all(word.lower() in text for word in question.names)
     )
-    return (question.kind if right else "wrong"), found.summary
+    return (question.kind if right else "wrong"), found.summary.replace(f"{FOLDER}/", "")
 
 
 def table() -> Iterator[str]:

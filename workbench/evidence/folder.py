@@ -73,6 +73,8 @@ class Folder:
         Name to the time it was last written, in seconds; a copy may have lost it.
     notes
         What was left out, and why.
+    failed
+        Name to the system's error, of the files that could not be read: a failing disk, no permission.
     """
 
     def __init__(self, name: str, notes: tuple[str, ...] = ()) -> None:
@@ -80,6 +82,7 @@ class Folder:
         self.sizes: dict[str, int] = {}
         self.times: dict[str, float] = {}
         self.notes = list(notes)
+        self.failed: dict[str, str] = {}
 
     def open(self, name: str) -> IO[bytes]:
         """Open one file as a stream of bytes; ``.gz`` and ``.xz`` are unpacked on the way."""
@@ -101,6 +104,7 @@ class Folder:
             with self.open(name) as file:
                 data = file.read(most + 1)
         except (*_DAMAGED, RuntimeError) as error:
+            self._note_failure(name, error)
             raise WorkbenchError(what, why=str(error), next_step="Collect it again.") from None
         if len(data) > most:
             raise WorkbenchError(
@@ -115,8 +119,14 @@ class Folder:
         try:
             with self.open(name) as file:
                 return file.read(length)
-        except (*_DAMAGED, RuntimeError):
+        except (*_DAMAGED, RuntimeError) as error:
+            self._note_failure(name, error)
             return b""
+
+    def _note_failure(self, name: str, error: Exception) -> None:
+        # (What is damaged inside a zip has no number of the system's.)
+        if isinstance(error, OSError) and error.errno is not None:
+            self.failed[name] = error.strerror or str(error)
 
     def close(self) -> None:
         """Close what is open."""
@@ -371,9 +381,12 @@ def _danger(info: zipfile.ZipInfo) -> str:
 
 
 def _is_torch(path: Path) -> bool:
-    """Tell a torch checkpoint, which is a zip too, and no evidence of a hang."""
-    with zipfile.ZipFile(path) as archive:
-        return any(name.endswith("/data.pkl") for name in archive.namelist()[:8])
+    """Tell a torch checkpoint, which is a zip too, and no evidence of a hang; a damaged zip is none."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any(name.endswith("/data.pkl") for name in archive.namelist()[:8])
+    except (*_DAMAGED, RuntimeError):
+        return False
 
 
 def _too_many(name: str) -> WorkbenchError:

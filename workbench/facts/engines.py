@@ -50,6 +50,11 @@ _FILES = (
     ("vllm", re.compile(r"(?:^|/)vllm/")),
     ("tensorrt_llm", re.compile(r"(?:^|/)tensorrt_llm/")),
 )
+# TensorRT-LLM's loggers: of Python with its clock, the rank where there are several, and the level; of C++.
+_TRTLLM_LINE = re.compile(
+    r"\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\] \[TRT-LLM\] (?:\[RANK \d{1,6}\] )?\[[A-Z]\] "
+    r"|\[TensorRT-LLM\]\[[A-Z]{4,8}\] "
+)
 # A variable with which a launcher numbers its processes, and the one that says how many there are.
 RANK_VARIABLES = (
     ("RANK", "WORLD_SIZE"),
@@ -120,6 +125,11 @@ def engine_of_files(files: Iterable[str]) -> str:
     """
     found = {name for file in files for name, pattern in _FILES if pattern.search(file)}
     return next((name for name, _ in _FILES if name in found), "")
+
+
+def engine_of_line(lines: Iterable[str]) -> str:
+    """Return the engine whose logger names itself in one of the lines, "" for none."""
+    return "tensorrt_llm" if any(map(_TRTLLM_LINE.match, lines)) else ""
 
 
 def is_mpi_worker(command: str) -> bool:

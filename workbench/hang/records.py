@@ -250,6 +250,8 @@ class Scene:
         Further evidence as plain data: ``flight`` (NCCL flight recorder), ``ras``.
     unseen
         Hosts that were asked for and not seen, each with the reason.
+    unread
+        Files that the system could not read, in words, with its error: a failing disk, no permission.
     """
 
     source: str
@@ -268,3 +270,4 @@ class Scene:
     records: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()
     unseen: tuple[tuple[str, str], ...] = ()
+    unread: tuple[str, ...] = ()

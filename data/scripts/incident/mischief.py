@@ -1,13 +1,19 @@
 """A forward hook that does what a file says, in one rank: for SGLang's ``--forward-hooks``.
 
-The file holds a rank and a word, as ``1 sleep``. What can end ends when the file is gone.
+The file holds a rank and a word, as ``1 sleep``; ``*`` is every rank, and ``DP1`` the second replica (of
+which each has a rank 0). What can end ends when the file is gone. A word that begins with ``capture-``
+is done only while a CUDA graph is captured.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
+import ctypes
+import multiprocessing
 import os
 import queue
+import re
+import select
 import subprocess
 import threading
 import time
@@ -67,6 +73,25 @@ def pipe(file: str) -> None:
     os.unlink(name)
 
 
+def forked(file: str) -> None:
+    """Fork a child, which has the rank's title, and wait for it."""
+    helper = multiprocessing.get_context("fork").Process(target=sleep, args=(file,))
+    helper.start()
+    helper.join()
+
+
+def gil(file: str) -> None:
+    """Sleep in native code that keeps the lock of the interpreter."""
+    ctypes.PyDLL(None).sleep(20)
+
+
+def selects(file: str) -> None:
+    """Wait in select for a pipe that another thread writes at the end."""
+    reader, writer = os.pipe()
+    when_gone(file, lambda: os.write(writer, b"x"))
+    select.select([reader], [], [])
+
+
 def kernel(file: str) -> None:
     """Wait for a kernel that does nothing for half a minute."""
     import torch
@@ -100,6 +125,25 @@ def gloo(file: str) -> None:
     get_tp_group().barrier()
 
 
+def abort(file: str) -> None:
+    """Abort NCCL's communicator of the group, and go on to the next collective."""
+    import torch
+    from sglang.srt.distributed.parallel_state import get_tp_group
+
+    group = get_tp_group().device_group
+    torch.distributed.all_reduce(torch.ones(8, device="cuda"), group=group)
+    group._get_backend(torch.device("cuda")).abort()
+    torch.distributed.all_reduce(torch.ones(8, device="cuda"), group=group)
+    torch.cuda.synchronize()
+
+
+def exhaust(file: str) -> None:
+    """Ask for more memory than a GPU has."""
+    import torch
+
+    torch.empty(1 << 40, dtype=torch.uint8, device="cuda")
+
+
 def fail(file: str) -> None:
     raise RuntimeError("a hook of the test raised this")
 
@@ -107,6 +151,7 @@ def fail(file: str) -> None:
 ACTS = {
     "sleep": sleep, "spin": spin, "lock": lock, "queue": queued, "future": future, "child": child,
     "pipe": pipe, "kernel": kernel, "compute": compute, "extra": extra, "gloo": gloo, "fail": fail,
+    "fork": forked, "gil": gil, "select": selects, "abort": abort, "oom": exhaust,
 }  # fmt: skip
 
 
@@ -120,7 +165,11 @@ def factory(config: dict[str, Any]) -> Callable[..., None]:
         if not os.path.exists(file):
             return
         rank, _, word = Path(file).read_text().partition(" ")
-        if word in ACTS and torch.distributed.get_rank() == int(rank):
+        replica = re.search(r"_DP\d+", Path("/proc/self/cmdline").read_text())
+        here = {"*", str(torch.distributed.get_rank()), replica[0][1:] if replica else ""}
+        if word.startswith("capture-") and torch.cuda.is_current_stream_capturing():
+            word = word.removeprefix("capture-")
+        if word in ACTS and rank in here:
             ACTS[word](file)
 
     return hook

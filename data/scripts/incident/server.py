@@ -69,7 +69,7 @@ class Launch:
     """What one server is started with.
 
     `target` and `draft` are names relative to the folder in which the server runs, so that no path of a
-    machine gets into the evidence.
+    machine gets into the evidence; without a draft nothing is speculated. Replicas choose ports themselves.
     """
 
     name: str
@@ -81,29 +81,26 @@ class Launch:
     draft_tokens: int = 5
     graphs: bool = True
     tensor_parallel: int = 1
+    nccl_port: bool = True
     extra: list[str] = field(default_factory=list)
 
     def arguments(self, version: str, port: int) -> list[str]:
         """Return the server's arguments as this version spells them."""
         by_version = GRAPHS[self.graphs]
         parallel = ["--tp-size", str(self.tensor_parallel)] if self.tensor_parallel > 1 else []
+        speculates = [
+            *("--speculative-algorithm", self.algorithm),
+            *("--speculative-draft-model-path", self.draft),
+            *("--speculative-num-steps", str(self.steps)),
+            *("--speculative-eagle-topk", str(self.topk)),
+            *("--speculative-num-draft-tokens", str(self.draft_tokens)),
+        ]
         return [
-            *("--model-path", self.target, "--port", str(port), "--nccl-port", str(port + 7)),
+            *("--model-path", self.target, "--port", str(port)),
+            *(("--nccl-port", str(port + 7)) if self.nccl_port else ()),
             *BASE,
             *parallel,
-            *(
-                "--speculative-algorithm",
-                self.algorithm,
-                "--speculative-draft-model-path",
-                self.draft,
-            ),
-            *(
-                "--speculative-num-steps",
-                str(self.steps),
-                "--speculative-eagle-topk",
-                str(self.topk),
-            ),
-            *("--speculative-num-draft-tokens", str(self.draft_tokens)),
+            *(speculates if self.draft else ()),
             *by_version.get(version, by_version[""]),
             *self.extra,
         ]
@@ -182,7 +179,11 @@ class Server:
             [
                 *launcher,
                 *arguments,
-                *(["--nccl-port", str(port + 7)] if found.get("sglang") else []),
+                *(
+                    ["--nccl-port", str(port + 7)]
+                    if found.get("sglang") and launch.nccl_port
+                    else []
+                ),
             ],
             cwd=models,
             env=environment,

@@ -90,7 +90,70 @@ def beside(role: Role, state: str) -> Scene:
     )
 
 
+def child_crashed(at: int, *after: str, ahead: float | None = 0.0) -> Scene:
+    """An idle server whose log says that its detokenizer crashed; the snapshots are at 1000 and 1030 s."""
+    line = (
+        f"{at} Subprocess detokenizer (pid=901) crashed with exit code -9. Triggering SIGQUIT for "
+        "cleanup..."
+    )
+    ranks = [R(IDLE_0, cpu=0.8), R(IDLE_N, cpu=0.6)]
+    made = scene(ranks, log=[*started(2, "ready"), line, *after])
+    return dataclasses.replace(
+        made, logs=tuple(dataclasses.replace(log, ahead=ahead) for log in made.logs)
+    )
+
+
+def in_the_kernel(apart: float) -> Scene:
+    """The one rank loads weights, py-spy could not pause it, and one of its threads is in state D."""
+    made = scene(
+        [R(refusal="py-spy did not end within 20 s and was killed", cpu=0.0)],
+        apart=apart,
+        log=started(1, "weights_begin"),
+    )
+    return dataclasses.replace(
+        made,
+        snapshots=tuple(
+            dataclasses.replace(
+                shot,
+                processes=tuple(
+                    dataclasses.replace(one, threads_by_state={"S": 70, "D": 1})
+                    for one in shot.processes
+                ),
+            )
+            for shot in made.snapshots
+        ),
+    )
+
+
 MISLEADING = (
+    Case(
+        "server-ends-by-its-log",
+        lambda: child_crashed(999),
+        "crashed",
+        "ready",
+        "SGLang takes some seconds to end after a process of it has crashed: the ranks still look idle",
+        rule="server_ends",
+        proposes="dmesg",
+        source="recorded on an H200: detokenizer-killed",
+    ),
+    Case(
+        "batch-after-a-crash-line",
+        lambda: child_crashed(990, f"999 {BATCH}"),
+        "idle",
+        "ready",
+        "a batch ended after that line: it is of a server that was started again",
+        rule="idle",
+    ),
+    Case(
+        "disk-gives-little",
+        lambda: in_the_kernel(28.0),
+        "cannot_tell",
+        "weights",
+        "a thread in state D: a slow disk, or one that does not answer",
+        rule="kernel_wait",
+        proposes="diskstats",
+        source="recorded on an H200: slow-disk",
+    ),
     Case(
         "detokenizer-dead",
         lambda: beside("detokenizer", "Z"),

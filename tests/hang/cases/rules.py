@@ -308,15 +308,28 @@ BY_RULE = (
     Case(
         "one-kernel",
         lambda: scene(
-            [R(WAITS), R(WAITS), R(KERNEL, cpu=1.0, gpu=(76000.0, 100.0, 300.0)), R(WAITS)],
+            [R(WAITS), R(WAITS), R(KERNEL, cpu=1.0, gpu=(76000.0, 100.0, 150.0)), R(WAITS)],
             log=started(4, "decode"),
         ),
         "hung",
         "graph_decode",
-        "one GPU busy, the others wait",
+        "one GPU busy at 150 W, the others wait",
         odd=(2,),
         rule="endless_kernel",
         proposes="CUDA_VISIBLE_DEVICES=0,1,3,2",
+    ),
+    Case(
+        "one-kernel-without-readings",
+        lambda: scene(
+            [R(WAITS), R(WAITS), R(KERNEL, cpu=1.0), R(WAITS)],
+            gpu=None,
+            log=started(4, "decode"),
+        ),
+        "cannot_tell",
+        "graph_decode",
+        "a long kernel looks the same: the GPU's power would decide",
+        rule="unread_gpu",
+        proposes="nvidia-smi",
     ),
     Case(
         "driver",

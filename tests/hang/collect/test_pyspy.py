@@ -187,10 +187,13 @@ def test_a_traced_process_is_tried_again_then_read_without_a_pause(
     assert ["nonblocking" in call for call in calls(tmp_path)] == [False, False, False, True]
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["Failed to find a python interpreter in the .data section", "Failed to get stack traces"],
+)
 def test_the_error_of_a_busy_machine_is_tried_again(
-    target: subprocess.Popen[bytes], fake: Fake, tmp_path: Path
+    text: str, target: subprocess.Popen[bytes], fake: Fake, tmp_path: Path
 ) -> None:
-    text = "Failed to find a python interpreter in the .data section"
     program = fake(
         f"[ $(wc -l < {tmp_path}/calls) -ge 2 ] && echo '[]' || {{ echo '{text}' >&2; exit 1; }}"
     )
@@ -271,3 +274,35 @@ def test_what_goes_wrong_in_a_look_is_raised_and_ends_the_others(
     with pytest.raises(OSError, match="full"):
         spy.each(look, [target.pid, 0])
     assert taken[0].record["exit"] == -signal.SIGKILL  # and not for having taken too long
+
+
+STARTS_A_CHILD = """
+import os, sys
+from_nobody = [(os.POSIX_SPAWN_OPEN, 0, sys.argv[1], os.O_RDONLY, 0)]
+print("now", flush=True)
+os.posix_spawn("/bin/true", ["true"], {}, file_actions=from_nobody)
+"""
+
+
+@needs_root
+def test_a_process_that_cannot_be_interrupted_is_read_without_a_pause(tmp_path: Path) -> None:
+    """Its child waits for a pipe before it is executed, so the process itself is in state D."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    command = [sys.executable, "-c", STARTS_A_CHILD, str(pipe)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            until = time.monotonic() + 20
+            while not proc.uninterruptible(process.pid) and time.monotonic() < until:
+                time.sleep(0.02)
+            assert proc.uninterruptible(process.pid) == {str(process.pid)}
+            taken = PySpy(timeout=15).dump(process.pid)
+            assert taken.record["nonblocking"] is True
+            assert taken.data is not None
+            assert b"<module>" in taken.data
+            assert "no native frames" in PySpy().dump(process.pid, native=True).record["refusal"]
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert proc.uninterruptible(process.pid) == set()

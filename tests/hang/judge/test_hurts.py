@@ -1,7 +1,9 @@
-"""Sixteen states of a real SGLang 0.5.14 on two H200, each recorded by the collector.
+"""States of real servers on H200, each recorded by the collector or by the watch.
 
-`data/scripts/incident/hang_gpu_hurts.py` made them; `truth.json` next to the zips says what was done.
-Two ranks of one server: the one that was hurt is behind.
+Sixteen of SGLang 0.5.14 with two ranks (`data/scripts/incident/hang_gpu_hurts.py`; `truth.json` next to the
+zips says what was done): the rank that was hurt is behind. The others, of 0.5.14 and 0.5.11 with replicas and
+with one rank, are of `hang_gpu_more.py`; what is expected of them (`expected.json`) was written before they
+were recorded.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ import pytest
 import workbench
 
 FOLDER = Path(__file__).parents[1] / "cases" / "gpu" / "hurts"
+MORE = FOLDER.parent / "more"
+MORE_EXPECTED = json.loads((MORE / "expected.json").read_text())
 # The states that are right, and the ranks that have to be named; an abstention names none.
 EXPECTED: dict[str, tuple[set[str], tuple[int, ...]]] = {
     "idle": ({"idle"}, ()),
@@ -56,3 +60,17 @@ def test_what_the_watch_recorded_by_itself_names_the_rank() -> None:
     """A case of `workbench watch` on two H200 (`data/scripts/incident/watch_gpu.py`)."""
     got = workbench.open_evidence(FOLDER.parent / "watched-sleep-1.zip")
     assert (got.state, got.odd_ranks, got.ok) == ("hung", (1,), False)
+
+
+def test_every_further_recording_is_judged() -> None:
+    assert set(MORE_EXPECTED) == {path.stem for path in MORE.glob("*.zip")}
+
+
+@pytest.mark.parametrize("name", MORE_EXPECTED)
+def test_a_hurt_of_replicas_of_one_rank_or_of_an_older_release(name: str) -> None:
+    expected = MORE_EXPECTED[name]
+    got = workbench.open_evidence(MORE / f"{name}.zip")
+    assert got.state in expected["states"]
+    assert set(expected.get("must", ())) <= set(got.odd_ranks) <= set(expected["may"])
+    assert (got.ok is True) is expected.get("ok", False)
+    assert got.version == ("0.5.11" if name.startswith("old-") else "0.5.14")

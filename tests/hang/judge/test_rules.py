@@ -135,7 +135,7 @@ def test_a_variable_that_is_set_counts_as_taken() -> None:
 
 
 def test_visible_devices_are_swapped_as_they_were_given() -> None:
-    ranks = [R(WAITS), R(WAITS), R(KERNEL, cpu=1.0, gpu=(76000.0, 100.0, 300.0)), R(WAITS)]
+    ranks = [R(WAITS), R(WAITS), R(KERNEL, cpu=1.0, gpu=(76000.0, 100.0, 150.0)), R(WAITS)]
     got = diagnose(
         scene(ranks, log=started(4, "decode"), environment={"CUDA_VISIBLE_DEVICES": "4,5,6,7"})
     )

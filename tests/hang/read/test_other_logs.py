@@ -82,3 +82,27 @@ def test_a_line_of_the_vllm_logger_in_a_log_of_sglang_changes_nothing(tmp_path: 
 def test_nothing_names_an_engine_in_a_bare_log(tmp_path: Path) -> None:
     (tmp_path / "server.log").write_text("[rank0]:[E1129 18:30:59.1 ProcessGroupNCCL.cpp:1] x\n")
     assert read_scene(tmp_path).engine == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "engine"),
+    [
+        ("[11/29/2026-13:40:00] [TRT-LLM] [RANK 3] [I] PyTorchConfig(...)", "tensorrt_llm"),
+        ("[11/29/2026-13:40:00] [TRT-LLM] [W] Hang detected", "tensorrt_llm"),
+        ("[TensorRT-LLM][INFO] MPI size: 8", "tensorrt_llm"),
+        ("2026-11-29 13:40:00 backend: [TRT-LLM] [I] chosen", ""),  # another's line about it
+        ("[11/29/2026-13:40:00] [TRT] [I] building", ""),
+    ],
+)
+def test_the_loggers_of_tensorrt_llm_name_their_engine(line: str, engine: str) -> None:
+    data = f"{line}\n".encode()
+    assert is_log(data) is bool(engine)
+    assert read_log(io.BytesIO(data), "server.log").engine == engine
+
+
+def test_sglang_outranks_an_engine_whose_logger_it_calls() -> None:
+    lines = (
+        "[2026-11-29 13:40:00 TP0] Load weight begin. avail mem=138.28 GB",
+        "[TensorRT-LLM][INFO] a kernel was loaded",
+    )
+    assert read_log(io.BytesIO("\n".join(lines).encode()), "server.log").engine == "sglang"

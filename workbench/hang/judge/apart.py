@@ -56,10 +56,16 @@ def _behind_the_receive(
     rest = tuple(r for r in ranks if r not in receiving and not waits.in_pair(r.frames))
     if not rest:  # two ends of a pipeline's connection wait for each other
         return ()
-    own_work = all(rank.wait not in waits.FOR_OTHERS | waits.ON_DEVICE for rank in rest)
+    own_work = tuple(r for r in rest if r.wait not in waits.FOR_OTHERS | waits.ON_DEVICE)
     known = all(rank.wait != "UNKNOWN" for rank in rest)
     fewer = len(rest) < len(receiving) or len(ranks) == 2
-    return rest if known and (own_work or fewer) else ()
+    if not known:
+        return ()
+    # Of those that wait in their work, too, one in a lock or a queue of its own is the one they wait for.
+    few_of_all = len(own_work) <= len(ranks) - len(own_work)
+    if own_work and (len(own_work) == len(rest) or few_of_all):
+        return own_work
+    return rest if fewer else ()
 
 
 def _behind_the_rest(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workbench.hang.judge import waits
+from workbench.hang.judge import votes, waits
 from workbench.hang.judge.gpu_load import load
 from workbench.hang.judge.rank_group import BUSY_GPU, EMPTY_GPU_MIB, GroupRank, RankGroup
 from workbench.hang.records import Phase, WaitClass
@@ -20,6 +20,8 @@ _UNUSED_GPU = 20.0
 # CPU seconds a second of a rank whose event loop turns (measured 0.5 to 0.9; threads next to a loop that
 # waits use up to 0.11).
 _TURNS = 0.3
+# Seconds after which a disk that has given nothing is one that does not answer.
+_DISK_ANSWERS = 60.0
 # Collectives of the event loop itself: a healthy server of several ranks is there for most of an idle turn.
 _LOOP_SYNC = ("prepare_mlp_sync_batch",)
 OUTSIDE = (
@@ -115,6 +117,20 @@ def health_failed(group: RankGroup) -> bool:
     return bool(failed) and not any(one.line.number > last for one in group.story.batches)
 
 
+def ends_by_log(group: RankGroup) -> bool:
+    """Whether the log said before the last snapshot that a process failed and the server ends for it.
+
+    Not where a batch ended after that line, or where the log's clock cannot be compared.
+    """
+    kinds = ("child_crashed", "child_failed", "child_signal")
+    told = [one for code in kinds for one in group.story.errors_of(code)]
+    last = max((one.line.number for one in group.story.batches), default=0)
+    return any(
+        one.zoned and one.utc is not None and not group.later(one) and one.line.number > last
+        for one in told
+    )
+
+
 def past_start(phase: Phase) -> bool:
     """Whether the start-up is done."""
     return phase in ("ready", "init_done")
@@ -169,6 +185,38 @@ def computing_ranks(group: RankGroup) -> tuple[GroupRank, ...]:
     """Return the ranks that wait for a GPU that computes: utilisation and power say so together."""
     device = group.of(*waits.ON_DEVICE)
     return tuple(r for r in device if r.gpu is not None and load(r.gpu) == "computes")
+
+
+def kernel_waits(group: RankGroup) -> bool:
+    """Whether a thread of a rank waits in the kernel, as for a disk or file system, and not yet for long.
+
+    A slow disk and one that does not answer look alike at first: the counter of bytes grows when a read is
+    asked for, not when it is answered (measured: 100 KB/s, and no byte counted in 28 s).
+    """
+    waiting = [
+        r for r in group.alive if r.process is not None and r.process.threads_by_state.get("D")
+    ]
+    return bool(waiting) and group.interval < _DISK_ANSWERS
+
+
+def unread_waits(group: RankGroup) -> bool:
+    """Whether ranks wait for their GPUs, and nothing shows whether those compute or stand still.
+
+    A long kernel looks like one that never ends: the same stack, the CPU at rest or in a spin. Evidence of a
+    stop is a GPU that rests or spins, a rank that stands in a wait of its own on the host, a count of
+    collectives that is behind, a log that fell silent, or a watchdog that gave up.
+    """
+    device = group.of(*waits.ON_DEVICE)
+    elsewhere = len(device) + len(group.of(*waits.FOR_OTHERS)) < len(group.alive)
+    told = group.behind or group.behind_by_flight or group.silent or votes.given_up(group)
+    return _on_unread_gpus(group) and not (elsewhere or told)
+
+
+def _on_unread_gpus(group: RankGroup) -> bool:
+    """Whether ranks wait for their GPUs, and it is known of none of these what it does."""
+    device = group.of(*waits.ON_DEVICE)
+    known = any(rank.gpu is not None and load(rank.gpu) is not None for rank in device)
+    return bool(device) and not known
 
 
 def all_compute(group: RankGroup) -> bool:
@@ -228,7 +276,8 @@ def asleep(group: RankGroup, phase: Phase) -> bool:
     """Every rank asleep in two snapshots, by /proc alone, in a phase of the start-up."""
     starting = phase not in ("ready", "unknown", "init_done")
     whole = len(group.alive) == group.expected and not group.unnamed
-    return starting and whole and group.frozen and all(rank.cpu is not None for rank in group.alive)
+    sleeps = all(rank.cpu is not None and rank.cpu <= _RESTS for rank in group.alive)
+    return starting and whole and group.frozen and sleeps and not _on_unread_gpus(group)
 
 
 def frozen(group: RankGroup) -> bool:

@@ -81,6 +81,9 @@ def items(asked: Question) -> Iterator[Item]:
     Log, clock, port and the other processes matter to an all-clear, and to no fault that is proved.
     """
     clears = asked.worst.rule.state not in FAULTS
+    for text in asked.scene.unread:
+        files, _, why = text.rpartition(" could not be read: ")
+        yield Item("file", files, how=f"could not be read: {why}", essential=clears)
     for text in evidence.open_questions(asked.worst.group, asked.worst.rule):
         yield open_question(text)
     for judged, numbers in asked.numbered():

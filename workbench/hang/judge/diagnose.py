@@ -54,7 +54,7 @@ def diagnose(scene: Scene) -> HangDiagnosis:
     judgements, groups, worst = asked.judgements, asked.groups, asked.worst
     group, rule = worst.group, worst.rule
     waiting = _waiting(worst)
-    experiment = plan(_ladder(worst), group, _words(worst, scene))
+    experiment = plan(_ladder(worst, scene), group, _words(worst, scene))
     verdict = _verdict(asked)
     return HangDiagnosis(
         source=scene.source,
@@ -211,9 +211,15 @@ def _numbers(ranks: Iterable[GroupRank]) -> tuple[int, ...]:
     return tuple(sorted(rank.number for rank in ranks))
 
 
-def _ladder(judged: Judgement) -> tuple[str, ...]:
-    """Return the steps of a verdict: what an exception in the log says is read before anything is changed."""
+def _ladder(judged: Judgement, scene: Scene) -> tuple[str, ...]:
+    """Return the steps of a verdict.
+
+    What an exception in the log says is read before anything is changed; and evidence that the disk did not
+    give is read before a question is left open.
+    """
     rule = judged.rule
+    if rule.state == "cannot_tell" and scene.unread:
+        return ("read_again", *rule.ladder)
     raised = rule.state in ("hung", "dead_rank", "crashed") and not rule.explained
     return ("read_exception", *BY_PLACE, *rule.ladder) if raised else rule.ladder
 

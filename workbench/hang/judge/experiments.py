@@ -110,6 +110,13 @@ STEPS: Mapping[str, Step] = {
         wrong="stat returns at once: the rank waits for something else; take native frames",
         cost="seconds",
     ),
+    "look_at_disk": Step(
+        act="change nothing; on {host}: read /proc/diskstats (or nfsiostat) twice, a minute apart, then "
+        "dmesg -T | tail -50",
+        right="sectors are read in between: the storage is slow, and the start-up goes on",
+        wrong="nothing is read, or the kernel names the disk or the file system: the storage does not answer",
+        cost="a minute",
+    ),
     "ask_trainer": Step(
         act="change nothing; look at the process that should join the group (the trainer): its log, and the "
         "address, port and world size that it was given",
@@ -233,6 +240,22 @@ STEPS: Mapping[str, Step] = {
         right="the log gets a line of a batch, or a stack moves: it serves",
         wrong="all snapshots are the same and the log stays silent: it hangs in that batch",
         cost="half a minute; each process pauses for a fraction of a second",
+    ),
+    "gpu_power": Step(
+        act="change nothing; read the GPUs for half a minute: nvidia-smi "
+        "--query-gpu=index,utilization.gpu,power.draw,enforced.power.limit --format=csv -l 5",
+        right="the GPU of the rank that waits for it is at 100 % and draws about half its limit or more: it "
+        "computes, and the others wait for it",
+        wrong="it is at 0 %, or at 100 % with less than a third of its limit: nothing is computed, and that "
+        "rank is the one to look at",
+        cost="half a minute",
+    ),
+    "read_again": Step(
+        act="change nothing in the launch; copy the evidence to another disk, or collect it again, and open "
+        "it there (dmesg -T shows whether the disk fails)",
+        right="all files can be read, and the verdict rests on all of them",
+        wrong="the same files cannot be read: go without them, or take new snapshots",
+        cost="a minute",
     ),
     "read_exception": Step(
         act="change nothing; read the exception in the log, line {exception}",

@@ -81,11 +81,23 @@ class Host:
     ras: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
     inner: list[str] = dataclasses.field(default_factory=list)
+    failed: dict[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def has_evidence(self) -> bool:
         """Whether anything was seen of a server, and not only of its launch."""
         return bool(self.moments or self.logs or self.flight or self.ras)
+
+
+def unreadable(failed: Mapping[str, str]) -> list[str]:
+    """Return one sentence for each error of the system: how many files could not be read for it."""
+    by_error: dict[str, list[str]] = defaultdict(list)
+    for name, why in failed.items():
+        by_error[why].append(shorten(name, 60))
+    return [
+        f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''} could not be read: {why}"
+        for why, names in by_error.items()
+    ]
 
 
 class _Reader:
@@ -108,10 +120,14 @@ class _Reader:
             try:
                 known = self._one(name, self.folder.head(name, _HEAD))
             except WorkbenchError as error:
-                self.host.notes.append(f"{shorten(name)} was not read: {error.why or error.what}")
+                if name not in self.folder.failed:
+                    why = error.why or error.what
+                    self.host.notes.append(f"{shorten(name)} was not read: {why}")
                 continue
-            if not known:
+            if not known and name not in self.folder.failed:
                 self.unknown.append(name)
+        self.host.failed = {n: self.folder.failed[n] for n in names if n in self.folder.failed}
+        self.host.notes[:0] = unreadable(self.host.failed)
         self.host.moments = list(_in_order(self.moments.values()))
         if self.unknown:
             shown = ", ".join(shorten(name, 60) for name in self.unknown[:3])

@@ -21,7 +21,7 @@ from workbench.hang.read.engine import (
 )
 from workbench.hang.read.exits import without_victims
 from workbench.hang.read.families import with_families
-from workbench.hang.read.host import Host, Moment, command_arguments, log_moments
+from workbench.hang.read.host import Host, Moment, command_arguments, log_moments, unreadable
 from workbench.hang.read.launch_sizes import launch_sizes
 from workbench.hang.read.log import ReadLog
 from workbench.hang.read.processes import as_process, rank_of_parts, with_world
@@ -100,6 +100,7 @@ class Joined:
             clock_skew=self._skew(),
             records=records,
             notes=tuple(dict.fromkeys(self.notes))[:_MOST_NOTES],
+            unread=tuple(one for host in self.hosts for one in unreadable(host.failed)),
         )
 
     # -- arguments and sizes -----------------------------------------------------------------------

@@ -14,6 +14,7 @@ from typing import IO
 from workbench.errors import clean
 from workbench.evidence.redact import without_prompts
 from workbench.facts.engine_phases import marker_reader
+from workbench.facts.engines import engine_of_line
 from workbench.facts.startup_markers import Event
 from workbench.hang.read.exits import exits
 from workbench.hang.read.prefixes import without_prefix
@@ -23,7 +24,7 @@ from workbench.hang.records import Log, LogLine
 from workbench.launch.logs import ARGUMENTS, fields_of
 
 # Of a long log its launch's beginning, its end, and what its middle has of errors and dumps.
-HEAD_BYTES = 16 << 20
+HEAD_BYTES = 8 << 20
 TAIL_BYTES = 24 << 20
 MIDDLE_BYTES = 8 << 20
 MOST_LINES = 20_000
@@ -95,9 +96,9 @@ class ReadLog:
 
 
 def is_log(head: bytes) -> bool:
-    """Tell whether a file's first bytes are those of a log with SGLang's, vLLM's or torch's clock."""
+    """Tell whether a file's first bytes are those of a log of SGLang, vLLM, TensorRT-LLM or torch."""
     text = head.decode("utf-8", "replace")
-    if has_vllm_lines(_ANSI.sub("", text)):
+    if has_vllm_lines(_ANSI.sub("", text)) or engine_of_line(_ANSI.sub("", text).splitlines()):
         return True
     return bool(_STAMP.search(text) or re.search(r"(?m)^\[rank\d{1,6}\]:", text)) or any(
         error.decode() in text for error in _ERRORS
@@ -176,7 +177,9 @@ def _engine(text: _Text, raw: Sequence[str], lines: Sequence[LogLine]) -> str:
             and event.code not in _SHARED_CODES
         ):
             return "sglang"
-    return "vllm" if any(read_vllm_line(line) for line in raw[:20_000]) else ""
+    if any(read_vllm_line(line) for line in raw[:20_000]):
+        return "vllm"
+    return engine_of_line(raw[:20_000])
 
 
 @dataclasses.dataclass(slots=True)

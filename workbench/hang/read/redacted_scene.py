@@ -48,6 +48,7 @@ def redacted(scene: Scene) -> Scene:
         records={name: _record(value, hide) for name, value in scene.records.items()},
         clock_skew={_host(name, hide): value for name, value in scene.clock_skew.items()},
         notes=tuple(hide.text(_renamed(note, names)) for note in scene.notes),
+        unread=tuple(hide.text(_renamed(note, names)) for note in scene.unread),
     )
 
 

@@ -274,6 +274,27 @@ def _threads(pid: int) -> dict[str, Any]:
     return {"threads": len(tasks), "thread_states": dict(states), "thread_waits": known}
 
 
+def uninterruptible(pid: int) -> set[str]:
+    """Return the threads of a process that nothing can interrupt (state D).
+
+    They wait in the kernel: for a disk or a file system, or for a child that is not yet executed.
+    """
+    found: set[str] = set()
+    try:
+        folder = os.open(f"{PROC}/{pid}/task", os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+    except OSError:
+        return found
+    try:
+        for task in os.listdir(folder):
+            if _read(f"{task}/stat", folder).rpartition(")")[2].strip()[:1] == "D":
+                found.add(task)
+    except OSError:  # it ended meanwhile
+        pass
+    finally:
+        os.close(folder)
+    return found
+
+
 def io(pid: int) -> dict[str, int]:
     """Return bytes read and written, as counters that rise while a process reads or writes.
 

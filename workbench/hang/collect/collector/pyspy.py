@@ -21,6 +21,9 @@ TIMEOUT = 20.0
 MOST_BYTES = 256 << 20
 ABSENT = ("py-spy is not installed here", "Install it: pip install py-spy.")
 _TRIES = 4
+_STAYS = 0.2
+# What py-spy says of a busy process now and then, and not when it is asked again.
+_PASSING = ("in the .data section", "Failed to get stack traces")
 
 
 class Taken(NamedTuple):
@@ -80,7 +83,8 @@ class PySpy:
         """Dump one process.
 
         A stopped process is read without pausing it (``--nonblocking``), since it could not be
-        paused; so is one that somebody else traces, after a few tries.
+        paused; so is one of which a thread cannot be interrupted (state D), and one that somebody else
+        traces, after a few tries.
         """
         if self.path is None:
             return _nothing(pid, *ABSENT)
@@ -96,9 +100,9 @@ class PySpy:
             if not state or state in "ZX":
                 refusal, remedy = refusals.translate("", self.place, state=state)
                 return _nothing(pid, refusal, remedy)
-            nonblocking = nonblocking or state == "T"
+            nonblocking = nonblocking or state == "T" or _cannot_pause(pid)
             if native and nonblocking:
-                return _nothing(pid, "a stopped process gives no native frames", "")
+                return _nothing(pid, "a process that cannot be paused gives no native frames", "")
             data, record = self._run(pid, native=native, nonblocking=nonblocking)
             if data is not None or record["exit"] is None:
                 return Taken(pid, data, record)
@@ -106,7 +110,7 @@ class PySpy:
             if "unexpected waitpid result" in text or "Failed to suspend process" in text:
                 # Stopped meanwhile, or traced by somebody who may be done in a moment.
                 nonblocking = _state(pid) == "T" or number == _TRIES - 2
-            elif "in the .data section" not in text:  # seen once in twenty dumps of a busy process
+            elif not any(words in text for words in _PASSING):
                 break
             time.sleep(0.05 + random.random() * 0.2)
         refusal, remedy = refusals.translate(
@@ -173,6 +177,15 @@ def _nothing(pid: int, refusal: str, remedy: str) -> Taken:
 def _state(pid: int) -> str:
     facts = proc.stat(pid)
     return facts.state if facts else ""
+
+
+def _cannot_pause(pid: int) -> bool:
+    """Whether one thread stays in state D: who tries to pause it waits for what it waits for, too."""
+    found = proc.uninterruptible(pid)
+    if found:
+        time.sleep(_STAYS)
+        found &= proc.uninterruptible(pid)
+    return bool(found)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
