@@ -176,7 +176,7 @@ def _head_of_scores(names: Sequence[str], config: Config | None) -> Iterator[tup
         return
     if any(_HEAD_OF_SCORES.search(name) for name in names):
         return
-    why = f"{config.architectures[0]} answers by a head of its own, and no head is in the file"
+    why = f"{config.architectures[0]} answers by a head of its own, and the file has none"
     yield "score.weight", why
 
 
