@@ -65,6 +65,7 @@ def test_codes_in_a_wider_type_are_doubted(
     [
         ("LlamaForSequenceClassification", "", None),
         ("LlamaForRewardModel", "", None),
+        ("LlamaForSequenceClassification", "model.attention.output.weight", None),  # no head
         ("LlamaForSequenceClassification", "score.weight", True),
         ("LlamaForRewardModel", "reward_head.weight", True),
         ("LlamaModel", "", True),

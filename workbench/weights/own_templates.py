@@ -163,10 +163,10 @@ def _head(names: Sequence[str], config: Config | None) -> Iterator[tuple[str, st
     )
 
 
-_SCORES = re.compile(r"ForSequenceClassification$|RewardModel$|ForRewardModel$")
+_SCORES = re.compile(r"(ForSequenceClassification|RewardModel)$")
 _HEAD_OF_SCORES = re.compile(
     r"(^|[._])(score|classifier|classification_head|v_head|value_head|reward\w*|regression_head|"
-    r"logits_proj|rm_head|summary|head|output)s?\."
+    r"logits_proj|rm_head|summary|head)s?\."
 )
 
 
