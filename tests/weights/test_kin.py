@@ -99,7 +99,7 @@ def test_a_known_scale_is_open_where_the_layer_shows_a_little_and_nothing_much(
 
 def test_what_needs_no_kin_stays() -> None:
     alone = template(1.0, 5.0, 5.0)
-    assert after(alone)[0] == "at_init"  # nothing is trained: all of it is at init
+    assert after(alone)[0] == "at_init"  # nothing is trained, and no norm moved
     pairs = [HEAD, *alone]
     assert after(pairs)[1] == "undecided"
     for proof in (

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 from tests.weights.stored import Array, normal
+from tests.weights_samples import pair
 from workbench.weights import sequential
 from workbench.weights.results import WeightScan
 from workbench.weights.scan import scan_weights
@@ -75,3 +78,36 @@ def test_what_only_the_full_spectrum_sees_is_seen_where_all_have_it(
 def test_the_same_scan_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, again = (scanned(tmp_path, {}, monkeypatch) for _ in range(2))
     assert sketched(first) == sketched(again)
+
+
+@pytest.mark.parametrize(
+    ("left_open", "open_in_full", "in_full"),
+    [
+        (0, (), 8),
+        (2, (), 10),  # a tenth of 20: those two and the eight
+        (3, (), 20),  # more than chance leaves open
+        (2, (0,), 10),  # one of the eight stays open in full
+        (2, (0, 19), 20),  # and two of them
+        (2, (3, 4), 10),  # those that the sketch left open say nothing of the others
+    ],
+)
+def test_a_few_open_sketches_do_not_have_all_judged_in_full(
+    left_open: int, open_in_full: tuple[int, ...], in_full: int
+) -> None:
+    asked: list[int] = []
+
+    def judged(at: int, verdict: Any) -> tuple[int, sequential.Pair]:
+        measure, judgement = pair(f"layers.{at}.up_proj.weight", (64, 64), "at_init")
+        return at, (measure, dataclasses.replace(judgement, verdict=verdict))
+
+    def again(some: list[int]) -> sequential.Found:
+        asked.extend(some)
+        for at in some:
+            yield judged(at, "undecided" if at in open_in_full else "at_init")
+
+    # The eight are 0, 2, 5, 8, 10, 13, 16 and 19: those that a sketch leaves open are others.
+    open_ = (3, 4, 6)[:left_open]
+    first = (judged(at, "undecided" if at in open_ else "at_init") for at in range(COUNT))
+    found = dict(sequential.refined(iter(first), dict.fromkeys(range(COUNT), 0), again))
+    assert sorted(found) == list(range(COUNT))
+    assert len(asked) == in_full

@@ -24,6 +24,8 @@ class Cells:
     ----------
     order
         The codes.
+    place
+        Where each code is in that order; -1 for those that are no numbers.
     values
         What each stands for.
     lower, upper
@@ -35,6 +37,7 @@ class Cells:
     """
 
     order: Array
+    place: Array
     values: Doubles
     lower: Doubles
     upper: Doubles
@@ -74,8 +77,11 @@ def cells_of(kind: str) -> Cells:
     else:
         gaps = np.concatenate([gaps[:1], gaps, gaps[-1:]])
         lower, upper = values - gaps[:-1] / 2, values + gaps[1:] / 2
+    place = np.full(len(codes), -1, np.int64)
+    place[order] = np.arange(len(order))
     return Cells(
         order=codes[order],
+        place=place,
         values=values,
         lower=lower,
         upper=upper,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterator
 
@@ -53,6 +54,8 @@ _ROUNDING, _ROUNDING_8_BITS, _ROUNDING_4_BITS = 0.02, 0.06, 0.3
 _KURTOSIS_Z, _FAR_KURTOSIS_Z = 4.0, 6.5
 _KS = 2.2
 _SMALLEST_DISTANCE, _MANY = 5e-4, 1 << 11
+# Below, the values are nearer to a uniform law than to a cut normal.
+_LIKE_UNIFORM = -0.9
 
 
 def is_rounded(measure: Measure) -> bool:
@@ -128,13 +131,24 @@ def formulas(
     yield "1, the default of PyTorch's Embedding", 1.0
 
 
+def _of_uniforms(shape: tuple[int, ...], layers: int | None) -> Iterator[tuple[str, float]]:
+    """Yield the formulas that only uniform values have."""
+    yield "10^-3/√3, the dummy weights of SGLang and vLLM", 1e-3 / math.sqrt(3)
+    if layers:
+        into, _ = fan(shape)
+        yield "1/√(3 fan_in layers), as Mamba scales its output", 1 / math.sqrt(3 * into * layers)
+
+
 def known_scale(
     measure: Measure, shape: tuple[int, ...], initializer_range: float | None, layers: int | None
 ) -> str:
     """Return the first formula that gives the standard deviation of the values, or ""."""
     error = 3 * math.sqrt((measure.kurtosis + 2) / (4 * max(measure.seen, 1)))
     error += 0.03 if measure.layout else 0.003
-    for text, sigma in formulas(shape, initializer_range, layers):
+    usual = formulas(shape, initializer_range, layers)
+    if measure.kurtosis < _LIKE_UNIFORM:
+        usual = itertools.chain(usual, _of_uniforms(shape, layers))
+    for text, sigma in usual:
         if abs(measure.std / sigma - 1) < error:
             return text
     return ""

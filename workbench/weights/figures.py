@@ -33,7 +33,7 @@ def figures(tally: Tally, rows: int) -> dict[str, Any]:
     kind = tally.kind if tally.counted else ("BF16" if by_code else UPPER)
     cells = cells_of(kind)
     places = np.empty(len(cells.order), np.int64)
-    places = places[: kernels.occupied(tally.counts, cells.order, places)]
+    places = places[: kernels.occupied(tally.counts, cells.order, cells.place, places)]
     values, counts = cells.values[places], tally.counts[cells.order[places]]
     number = int(counts.sum())
     broken = {

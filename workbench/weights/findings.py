@@ -24,6 +24,7 @@ from workbench.weights.faults import (
     targets_own,
     vectors,
 )
+from workbench.weights.kin import BRIEF
 from workbench.weights.lacks import lacks
 from workbench.weights.names import is_seldom_read
 from workbench.weights.part_findings import unused_rows
@@ -241,6 +242,37 @@ def _seldom_read(seen: Seen, at: At) -> Finding:
 def _undecided(seen: Seen) -> list[Finding]:
     at = seen.having("undecided")
     at = at[seen.is_read[at]]
+    if not len(at):
+        return []
+    brief = at[seen.tensors.statistic(BRIEF)[at] == 1]
+    if len(brief):
+        return [*_brief(seen, brief), *_open_question(seen, np.setdiff1d(at, brief))]
+    return _open_question(seen, at)
+
+
+def _brief(seen: Seen, at: At) -> list[Finding]:
+    """Return what can be said of matrices at init in a model that moved a little."""
+    rows = seen.rows(at[:200])
+    total = int(seen.matters.sum())
+    what = f"All {total:,} matrices" if 1 < len(at) == total else title_of(seen, at)
+    verb = "are" if len(at) > 1 else "is"
+    return [
+        Finding(
+            "weights.undecided",
+            "warning",
+            f"{what} {verb} indistinguishable from random initialisation: never trained, or trained too "
+            "briefly to show it",
+            detail=rows[0].reason,
+            evidence_for=lines(names_of(seen, at)),
+            evidence_against=power_of(rows),
+            confidence="unknown",
+            next_step="Compare with the weights from before training: scan_weights(before).compare(after). "
+            "Without them, ask the trainer for the number of steps.",
+        )
+    ]
+
+
+def _open_question(seen: Seen, at: At) -> list[Finding]:
     if not len(at):
         return []
     rows = seen.rows(at[:200])

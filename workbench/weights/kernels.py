@@ -31,6 +31,8 @@ TABLES = 2
 # From one table to the other. Were it a multiple of 4 KiB, a count would wait for the store to the same code
 # in the other: processors compare the lower 12 bits of addresses first.
 STRIDE = CODES + 272
+# Codes that are looked at together, and how many that occur are few enough to be sorted.
+BLOCK, FEW = 64, 1 << 11
 # 64-bit words that one step of the digest takes: the key stays in the nearest cache.
 STEP = 1024
 # Bytes a tile: the nearest cache also holds the tables' used places and the key.
@@ -397,21 +399,45 @@ def pass64(values: Array, pivot: float, sums: Array) -> None:
 
 @kernel()
 def settle(table: Array, counts: Array) -> None:
-    """Add the tables to 64-bit counts and clear them."""
-    for code in range(CODES):
-        for at in range(code, TABLES * STRIDE, STRIDE):
-            if table[at]:
-                counts[code] += table[at]
-                table[at] = np.uint32(0)
+    """Add the tables to 64-bit counts and clear them; of a small tensor most of them is empty."""
+    for first in range(0, CODES, BLOCK):
+        for start in range(first, TABLES * STRIDE, STRIDE):
+            some = np.uint32(0)
+            for at in range(start, start + BLOCK):
+                some |= table[at]
+            if some:
+                for at in range(BLOCK):
+                    counts[first + at] += table[start + at]
+                    table[start + at] = np.uint32(0)
 
 
 @kernel()
-def occupied(counts: Array, order: Array, found: Array) -> int:
-    """Write the places in `order` whose codes occur, and return how many there are."""
+def occupied(counts: Array, order: Array, place: Array, found: Array) -> int:
+    """Write the places in `order` whose codes occur, and return how many there are.
+
+    `place` is the inverse of `order`, -1 for codes that it leaves out. Few codes are found faster in the
+    order that they lie in, and sorted then.
+    """
     many = 0
-    for place in range(order.size):
-        if counts[order[place]]:
-            found[many] = place
+    for first in range(0, place.size, BLOCK):
+        some = np.int64(0)
+        for at in range(first, first + BLOCK):
+            some |= counts[at]
+        if not some:
+            continue
+        for at in range(first, first + BLOCK):
+            if counts[at] and place[at] >= 0:
+                found[many] = place[at]
+                many += 1
+        if many > FEW:
+            break
+    if many <= FEW:
+        found[:many].sort()
+        return many
+    many = 0
+    for at in range(order.size):
+        if counts[order[at]]:
+            found[many] = at
             many += 1
     return many
 

@@ -2,9 +2,10 @@
 
 A matrix that was never trained has no structure, and in a trained model all of its kin have much. Of a
 model that was trained briefly, or at a low rate, the same statistics see little anywhere: some matrices
-show a few directions, others nothing at all, and those were trained as well. Two things distinguish the
-two: how far from noise the kin are, and whether the scale is still exactly that of a known init, which
-weight decay and growth take away long before a direction shows.
+show a few directions, others nothing at all, and those were trained as well. Three things distinguish the
+two: how far from noise the kin are; whether the scale is still exactly that of a known init, which
+weight decay and growth take away long before a direction shows; and how far the scales of norms have moved
+from their start, since an optimiser like Adam moves every parameter by about as much.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from workbench.weights.names import Places, is_vocabulary, places
 from workbench.weights.provenance import AS_MADE
 from workbench.weights.records import Judgement, Measure
 from workbench.weights.structure import AT_INIT, TRAINED
+from workbench.weights.vectors import is_norm
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -31,6 +33,13 @@ _FAR = 2 * TRAINED
 _MOST = 0.75
 # A share of kin with a little structure, and none with much: the model was trained a little.
 _SOME = 0.25
+# Norms that moved by fewer deviations of a matrix moved too little to say that it should show structure:
+# of a small language model a value projection shows none at 0.9 (docs/weights.md).
+_LITTLE = 2.0
+# Types whose rounding leaves the edge of a law sharp: values within it were not moved.
+_SHARP = frozenset(("F64", "F32", "F16", "BF16"))
+BRIEF = "brief"
+"""The statistic of a matrix at init in a model whose norms moved, but only a little."""
 
 
 def among_kin(
@@ -38,11 +47,14 @@ def among_kin(
     judgements: Sequence[Judgement],
     initializer_range: float | None = None,
     layers: int | None = None,
+    norms_start: float = 1.0,
 ) -> list[Judgement]:
     """Return the judgements, with those at init open that a lightly trained model may have.
 
-    Nothing changes where no matrix of the model is trained, where a matrix is a part of one, where its law
-    or its generator's lattice proves how it was made, and where its kin are far from noise.
+    Nothing changes where a matrix is a part of one, where its law, the law's edge or its generator's lattice
+    proves how it was made, and where its kin are far from noise. Where no matrix of the model is trained,
+    only norms that moved a little open the question: exactly at their start, they agree with an init, and
+    far from it, they were trained so long that a matrix would show it.
 
     Parameters
     ----------
@@ -50,6 +62,8 @@ def among_kin(
         Of the tensors of one checkpoint, in the same order.
     initializer_range, layers
         Of the config.
+    norms_start
+        Where the scales of norms start in the model's family.
 
     Returns
     -------
@@ -58,18 +72,51 @@ def among_kin(
     found = list(judgements)
     where = places([measure.name for measure in measures])
     kin = _Kin(measures, judgements, where)
-    if not kin.some_trained:
-        return found
+    moved = _norms_moved(measures, judgements, norms_start)
     for at in kin.at_init:
         measure, one = measures[at], judgements[at]
+        little = 0 < moved <= _LITTLE * measure.std and not _is_within_edge(measure, one)
         known = bool(known_scale(measure, measure.shape, initializer_range, layers))
-        why = kin.why_open(at, known)
+        why = kin.why_open(at, known) if kin.some_trained else ""
+        # After a few steps the scale still is that of the init, so it proves nothing there.
+        unlike = kin.why_open(at, False) if little and kin.some_trained else ""
+        brief = little and (bool(why or unlike) or not kin.some_trained)
+        if brief:
+            why = (
+                f"and the scales of norms moved by only {moved:.2g} from their start, where its values have "
+                f"σ = {measure.std:.3g}: it was never trained, or the model was trained so briefly that its "
+                "matrices do not show it"
+            )
         if why:
             text = f"no structure between its entries, {why}"
+            marks = ((BRIEF, 1.0),) if brief else ()
             found[at] = dataclasses.replace(
-                one, verdict="undecided", family="", sigma=None, reason=text
-            )
+                one, verdict="undecided", family="", sigma=None, reason=text,
+                statistics=(*one.statistics, *marks),
+            )  # fmt: skip
     return found
+
+
+def _norms_moved(
+    measures: Sequence[Measure], judgements: Sequence[Judgement], start: float
+) -> float:
+    """Return how far the scales of norms are from their start: the median of their root mean squares."""
+    away = [
+        math.hypot(measure.mean - start, measure.std)
+        for measure, judged in zip(measures, judgements, strict=True)
+        if measure.seen > 1
+        and judged.verdict in ("trained", "constant", "at_init", "undecided")
+        and sum(size > 1 for size in measure.shape) == 1
+        and is_norm(measure.name)
+    ]
+    return float(np.median(away)) if away else 0.0
+
+
+def _is_within_edge(measure: Measure, judged: Judgement) -> bool:
+    """Say whether values keep within the edge of their law, which training leaves in a few steps."""
+    return (
+        judged.family in ("uniform", "truncated") and measure.dtype in _SHARP and not measure.layout
+    )
 
 
 class _Kin:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -27,6 +28,7 @@ def lacks(seen: Seen) -> list[Finding]:
         *_parts(seen),
         *_notes(seen),
         *_tied(seen),
+        *_next_tokens(seen),
     ]
 
 
@@ -52,13 +54,15 @@ def _needed(seen: Seen) -> list[Finding]:
     ):
         if pairs:
             names = [name for name, _ in pairs]
+            # A head or an embedding is named first: a layer's many parts would leave no line for it.
+            shown = sorted(names, key=lambda name: _IN_LAYER.search(name) is not None)
             found.append(
                 Finding(
                     code,
                     "warning",
                     f"{_title(names)} {'is' if len(pairs) == 1 else 'are'} {what}",
                     detail=f"{shorten(names[0], 90)}: {pairs[0][1]}. This follows from {seen.needed.source}.",
-                    evidence_for=lines(names),
+                    evidence_for=lines(shown),
                     confidence="likely",
                     changes_output=True,
                     next_step="Run `workbench diff`: it shows what an engine does without them. Then export "
@@ -66,6 +70,9 @@ def _needed(seen: Seen) -> list[Finding]:
                 )
             )
     return found
+
+
+_IN_LAYER = re.compile(r"\.\d+(\.|$)")
 
 
 def _title(names: Sequence[str]) -> str:
@@ -251,5 +258,37 @@ def _tied(seen: Seen) -> list[Finding]:
             evidence_for=tuple(names),
             confidence="certain",
             next_step="Run `workbench diff` for the engine: it shows which of the two is used.",
+        )
+    ]
+
+
+_NEXT_TOKENS = re.compile(r"(^|[._])(mtp|nextn|eh_proj)", re.I)
+_COUNTS_NEXT = ("num_nextn_predict_layers", "mtp_num_hidden_layers")
+
+
+def _next_tokens(seen: Seen) -> list[Finding]:
+    """Return a note where the config counts layers for later tokens (MTP), and the file has none."""
+    if seen.config is None or seen.limited or seen.needed is None:
+        return []
+    field, count = next(
+        ((name, n) for name in _COUNTS_NEXT if (n := seen.config.get(name, None))), ("", 0)
+    )
+    layers = seen.config.get("num_hidden_layers", None)
+    if type(count) is not int or type(layers) is not int or count < 1:
+        return []
+    behind = seen.places.layer.max(initial=-1) >= layers
+    if behind or any(_NEXT_TOKENS.search(name) for name in seen.tensors.names):
+        return []
+    return [
+        Finding(
+            "weights.next_tokens",
+            "note",
+            f"the config counts {plural(count, 'layer')} that predict later tokens (MTP, NextN), and the "
+            "file has none",
+            detail=f"{field} = {count}. The model itself works without them. Speculative decoding with them "
+            "does not: an engine that starts it reads uninitialised memory, or refuses.",
+            confidence="certain",
+            next_step="If you launch with NEXTN, MTP or EAGLE on this checkpoint, take one that holds these "
+            "layers.",
         )
     ]

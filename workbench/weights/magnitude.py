@@ -23,6 +23,11 @@ _ODD_MATRIX, _ODD_NORM, _ODD_VECTOR = 100.0, 1e3, 1e4
 _LARGE_VECTOR = 100.0
 # Codes that fill their type's range; weights that were cast without a scale stay far below.
 _FILLS_RANGE = 200.0
+# The largest codes of 8-bit formats: E4M3 (also of the FNUZ kind), E5M2, int8. Weights whose largest value is
+# exactly one of these, and whose spread is above any that trained weights have, are codes in a wider type.
+_LARGEST_CODES = frozenset((448.0, 240.0, 57344.0, 127.0, 128.0))
+_SPREAD_OF_CODES = 5.0
+_WIDE = frozenset(("BF16", "F16", "F32", "F64"))
 # Siblings that make a median worth the name.
 _SIBLINGS = 3
 
@@ -117,7 +122,16 @@ def _codes(seen: Seen) -> Doubts:
     most = seen.tensors.column("absmax")
     settings = seen.config.quantization if seen.config is not None else {}
     method = str(settings.get("quant_method") or "")
+    std = seen.tensors.column("std")
     for i in np.flatnonzero(seen.counts & seen.tensors.is_matrix).tolist():
+        if dtypes[i] in _WIDE and not layouts[i]:
+            if most[i] in _LARGEST_CODES and std[i] >= _SPREAD_OF_CODES:
+                found[i] = Doubt(
+                    "open",
+                    f"values up to exactly {most[i]:g} with σ = {std[i]:.3g}: 8-bit codes in a wider type, "
+                    "whose scale was not multiplied in",
+                )
+            continue
         if not str(dtypes[i]).startswith("F8_E") or layouts[i]:
             continue
         if method and most[i] >= _FILLS_RANGE:

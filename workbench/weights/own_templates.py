@@ -42,7 +42,7 @@ def absent_by_templates(measures: Sequence[Measure], config: Config | None) -> A
     found: dict[str, str] = {}
     for name, why in (
         *_layers(where, config), *_projections(where, measures), *_experts(names, config),
-        *_beside_their_bias(measures), *_head(names, config),
+        *_beside_their_bias(measures), *_head(names, config), *_head_of_scores(names, config),
     ):  # fmt: skip
         found.setdefault(name, why)
     return tuple(found.items())[:_MOST]
@@ -161,6 +161,23 @@ def _head(names: Sequence[str], config: Config | None) -> Iterator[tuple[str, st
         "lm_head.weight",
         "it is not in the file, and the config says that it is not tied to the embedding",
     )
+
+
+_SCORES = re.compile(r"(ForSequenceClassification|RewardModel)$")
+_HEAD_OF_SCORES = re.compile(
+    r"(^|[._])(score|classifier|classification_head|v_head|value_head|reward\w*|regression_head|"
+    r"logits_proj|rm_head|summary|head)s?\."
+)
+
+
+def _head_of_scores(names: Sequence[str], config: Config | None) -> Iterator[tuple[str, str]]:
+    """Yield the head of a classifier or a reward model: without it an engine initialises one."""
+    if config is None or not any(_SCORES.search(name) for name in config.architectures):
+        return
+    if any(_HEAD_OF_SCORES.search(name) for name in names):
+        return
+    why = f"{config.architectures[0]} answers by a head of its own, and the file has none"
+    yield "score.weight", why
 
 
 def _whole(config: Config | None, name: str) -> int:

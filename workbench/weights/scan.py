@@ -197,6 +197,7 @@ def _result(
     from workbench.weights.context import context_of
     from workbench.weights.kin import among_kin
     from workbench.weights.needed import needed
+    from workbench.weights.norms import convention
     from workbench.weights.pool import cannot_tell
     from workbench.weights.relations import relate
     from workbench.weights.results import WeightScan
@@ -208,8 +209,9 @@ def _result(
     order = sorted(found)
     measures = [found[at][0] for at in order]
     known = context_of("", (), config)
+    start = 0.0 if convention(config) == "less one" else 1.0
     judged = among_kin(
-        measures, [found[at][1] for at in order], known.initializer_range, known.layers
+        measures, [found[at][1] for at in order], known.initializer_range, known.layers, start
     )
     judged = relate(measures, judged, target)
     bytes_read = sampled = 0

@@ -2,15 +2,16 @@
 
 A checkpoint that was never loaded has thousands of matrices that are all noise, and noise is what takes
 the spectrum longest. So a matrix with many siblings is first judged by a few of its rows. Where that shows
-training, it is the verdict. Where not, the full spectrum decides for all of the template, unless every
-one of them looks like noise: then eight of them are judged in full, and if these are at init as well, the
+training, it is the verdict. Where not, the full spectrum decides for all of the template, unless nearly
+all of them look like noise: then eight of them are judged in full, with those that a sketch leaves open (of
+noise a few do, by chance). If none of these shows training, and at most one of the eight is open, the
 others keep the verdict of their sketch, which says how many rows it is from.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -28,6 +29,10 @@ SKETCH = 1 << 18
 """Values of a sketch."""
 # Templates with fewer members are judged in full, and so many of the others.
 _ENOUGH, _FULL = 16, 8
+# The share of a template that chance may leave open: of noise with a scale that is not known, 3 %.
+_BY_CHANCE = 0.1
+# Of the eight, more open ones than this are no chance.
+_OPEN = 1
 SKETCHED = "sketched"
 
 
@@ -64,6 +69,7 @@ def refined(first: Found, groups: dict[int, int], again: Callable[[list[int]], F
     """
     held: dict[int, dict[int, Pair]] = defaultdict(dict)
     mixed: set[int] = set()
+    open_: dict[int, set[int]] = defaultdict(set)
     try:
         for at, pair in first:
             group = groups.get(at)
@@ -74,8 +80,9 @@ def refined(first: Found, groups: dict[int, int], again: Callable[[list[int]], F
             else:
                 held[group][at] = pair
                 if pair[1].verdict != "at_init":
-                    mixed.add(group)
-        yield from _settled(held, mixed, again)
+                    open_[group].add(at)
+        mixed |= {g for g, some in open_.items() if len(some) > max(1, _BY_CHANCE * len(held[g]))}
+        yield from _settled(held, mixed, open_, again)
     except KeyboardInterrupt:
         for pairs in held.values():
             yield from pairs.items()
@@ -83,19 +90,27 @@ def refined(first: Found, groups: dict[int, int], again: Callable[[list[int]], F
 
 
 def _settled(
-    held: dict[int, dict[int, Pair]], mixed: set[int], again: Callable[[list[int]], Found]
+    held: dict[int, dict[int, Pair]],
+    mixed: set[int],
+    open_: dict[int, set[int]],
+    again: Callable[[list[int]], Found],
 ) -> Found:
-    """Yield what is held: in full where a template is mixed, or where one of the eight is no init."""
+    """Yield what is held: in full where a template is mixed, or where the eight are not at init."""
     groups = {at: group for group, pairs in held.items() for at in pairs}
     wanted: list[int] = []
+    few: set[int] = set()
     for group, pairs in held.items():
         members = sorted(pairs)
-        few = np.unique(np.linspace(0, len(members) - 1, _FULL).astype(int))
-        wanted += members if group in mixed else [members[i] for i in few.tolist()]
+        spread = np.unique(np.linspace(0, len(members) - 1, _FULL).astype(int))
+        some = {members[i] for i in spread.tolist()}
+        few |= some
+        wanted += members if group in mixed else sorted(some | open_[group])
+    left_open: Counter[int] = Counter()
     for at, pair in again(wanted):
         group = groups[at]
         del held[group][at]
-        if pair[1].verdict != "at_init":
+        left_open[group] += at in few and pair[1].verdict == "undecided"
+        if pair[1].verdict not in ("at_init", "undecided") or left_open[group] > _OPEN:
             mixed.add(group)
         yield at, pair
     for at, pair in again([at for group in mixed for at in sorted(held.get(group, ()))]):

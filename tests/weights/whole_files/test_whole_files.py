@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 
 import workbench
 from tests.weights.whole_files.cases import CASES, Case
+from tests.weights.whole_files.reports import REPORTS
 from workbench.errors import WorkbenchError
 from workbench.weights.results import WeightScan
 
@@ -47,6 +48,6 @@ def faults(case: Case, folder: Path) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [*CASES, *REPORTS], ids=lambda case: case.name)
 def test_a_whole_file_gets_the_right_answer(case: Case, tmp_path: Path) -> None:
     assert not faults(case, tmp_path)
