@@ -65,7 +65,7 @@ def class_map(record: dict[str, Any]) -> ClassMap:
             [p, v, gone, [_slot(s) for s in come]] for p, v, gone, come in record["variants"]
         ],
     }
-    names = ("fields", "defaults", "aliases", "unknown", "shared", "families", "beyond", "words")
+    names = ("fields", "defaults", "aliases", "unknown", "shared", "unread", "families", "beyond", "words")
     return msgspec.convert(kept | {name: record[name] for name in names}, ClassMap)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 from . import configs, enrich, families, fields, groups, loading, names
@@ -18,18 +19,48 @@ Slot = list[
 def harvest(cls: Any, all_configs: configs.Configs, watch: Any) -> Json:
     """Return what was seen of a class, as its map holds it."""
     record: Json = {"class": cls.__name__, "module": cls.__module__.rpartition(".")[2], "slots": []}
-    found = _config(cls, all_configs, watch, record)
-    if found is None:
-        return record | {"why": "a config that it can be built of was not found"}
-    builder, raw = found
-    raw, added, unknown = enrich.enriched(builder, raw)
-    record |= {"model_type": raw.get("model_type") if builder.config_class is None else ""}
-    study = Study(builder, raw, watch)
     if not hasattr(cls, "load_weights"):
         return record | {"why": "it has no load_weights"}
-    study.observe()
+    tries: list[str] = []
+    best: tuple[int, Study, Json] | None = None
+    for found in itertools.islice(_found(cls, all_configs, watch, tries), 4):
+        study, said = _observed(found, watch, tries)
+        if study is not None and (best is None or len(study.lacks) < best[0]):
+            best = len(study.lacks), study, said
+        if best is not None and not best[0]:
+            break
+    record["tries"] = tries[:3]
+    if best is None:
+        return record | {"why": "a config that it can be built of was not found"}
+    _, study, said = best
+    return record | said | _fitted(cls, study, said)
+
+
+def _observed(
+    found: tuple[Builder, Json, Json], watch: Any, tries: list[str]
+) -> tuple[Study | None, Json]:
+    """Load everything at a config; None, with the reason noted, where that cannot be done."""
+    builder, raw, said = found
+    try:
+        raw, said["added"], said["unknown"] = enrich.enriched(builder, raw)
+        study = Study(builder, raw, watch)
+        study.observe()
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        tries.append(f"{said['source']}: {type(error).__name__}: {str(error)[:120]}")
+        return None, said
     if study.unsupported:
-        return record | {"why": study.unsupported}
+        tries.append(f"{said['source']}: {study.unsupported}")
+        return None, said
+    return study, said
+
+
+def _fitted(cls: Any, study: Study, said: Json) -> Json:
+    """Return what holds at every config: expressions of sizes, rules of rows, and what they were proved by."""
+    builder, raw, record = study.builder, study.raw, Json()
+    added = said.pop("added")
+    record["model_type"] = raw.get("model_type") if builder.config_class is None else ""
     fits = Fits(study)
     fits.try_fields()
     fits.try_pairs()
@@ -39,33 +70,35 @@ def harvest(cls: Any, all_configs: configs.Configs, watch: Any) -> Json:
     record["shared"] = (
         sorted({names.template(n) for n in study.shared}) if DRAFT.search(cls.__name__) else []
     )
+    record["unread"] = sorted({names.template(n) for n in study.unread})
     record["lacks"] = sorted({names.template(n) for n in study.lacks})
     record["unfit"] = [s[0] for s in slots if None in s[1:4]]
     record["disproved"] = [said for raw in joints for said in _disproved(study, slots, raw)][:8]
     record["proofs"] = len(joints)
     record["fields"] = fits.kinds
+    if fields.asks_type(cls):
+        record["fields"]["model_type"] = ["among", raw.get("model_type")]
     record["defaults"] = enrich.defaults(builder, raw, fits.kinds) | added
     record["aliases"] = enrich.aliases(builder, raw)
-    record["unknown"] = unknown
-    record["variants"] = _variants(study, fits, slots, joints)
-    record |= _probes(study, slots)
-    record["builds"] = study.builds
     good = joints and not (record["lacks"] or record["unfit"] or record["disproved"])
+    if good:  # what else there is to know is of use to a complete map only
+        record["variants"] = _variants(study, fits, slots, joints)
+        record |= _probes(study, slots)
+    record["builds"] = study.builds
     record["complete"] = bool(good)
     return record
 
 
-def _config(
-    cls: Any, all_configs: configs.Configs, watch: Any, record: Json
-) -> tuple[Builder, Json] | None:
-    """Find a config that the class can be built of; say what was tried."""
-    tries: list[str] = []
+def _found(
+    cls: Any, all_configs: configs.Configs, watch: Any, tries: list[str]
+) -> Iterator[tuple[Builder, Json, Json]]:
+    """Yield the configs that the class can be built of, and where each is from; note why others fail."""
+    from transformers import PretrainedConfig
+
     for source, kind, more in configs.candidates(cls, all_configs):
         for served, distinct in ((True, True), (True, False), (False, True), (False, False)):
-            if served and kind is None:
+            if (served and kind is None) or (kind is configs.Whole and not served):
                 continue
-            from transformers import PretrainedConfig
-
             builder = Builder(cls, None if served else kind or PretrainedConfig)
             try:
                 small = configs.fields_of(cls, kind, more, distinct)
@@ -73,15 +106,12 @@ def _config(
             except BaseException as error:
                 if isinstance(error, KeyboardInterrupt):
                     raise
-                tries.append(
-                    f"{source}: {type(error).__name__}: {str(error)[:120]} ({watch.place_of(error)})"
-                )
+                said = f"{source}: {type(error).__name__}: {str(error)[:120]}"
+                tries.append(f"{said} ({watch.place_of(error)})")
                 continue
-            record |= {"source": source, "served": served}
-            record["guessed"] = sorted(_guessed(builder, kind, raw, more))
-            return builder, raw
-    record["tries"] = tries[:3]
-    return None
+            guessed = sorted(_guessed(builder, kind, raw, more))
+            yield builder, raw, {"source": source, "served": served, "guessed": guessed}
+            break
 
 
 def _guessed(builder: Builder, kind: Any, raw: Json, more: Json) -> set[str]:
@@ -148,7 +178,7 @@ def _disproved(study: Study, slots: list[Slot], raw: Json) -> list[str]:
     said += [
         f"{n} is not written"
         for n, f in report["written"].items()
-        if f < 1 and n not in study.shared
+        if f < 1 and n not in study.shared and n not in study.unread
     ]
     return said
 

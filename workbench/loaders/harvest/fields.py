@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import re
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -88,6 +90,12 @@ def is_idle(path: str) -> bool:
     """Tell whether no class builds anything by a field, by its name."""
     name = path.rpartition(".")[2]
     return name in IDLE or "rope" in name or bool(_TOKENS.search(name))
+
+
+def asks_type(cls: Any) -> bool:
+    """Tell whether the modules of a class or of its parents mention ``model_type``: it may then decide."""
+    modules = {base.__module__ for base in cls.__mro__ if ".models." in base.__module__}
+    return any("model_type" in inspect.getsource(sys.modules[name]) for name in modules)
 
 
 def absent(raw: Json, names: set[str]) -> list[str]:
@@ -188,6 +196,12 @@ def lists(raw: Json) -> dict[str, list[Any]]:
     return found
 
 
+def longer_list(value: list[Any]) -> list[Any]:
+    """Return a list with one more entry."""
+    last = value[-1] if value else 0
+    return [*value, last + 1 if isinstance(last, int) and not isinstance(last, bool) else last]
+
+
 def is_read(path: str, names: set[str]) -> bool:
     """Tell whether a class asks for a field, by its last name."""
     return path.rpartition(".")[2] in names
@@ -217,8 +231,21 @@ def others(path: str, value: Any) -> list[Any]:
     return []
 
 
+def different(path: str, value: Any) -> Any:
+    """Return another value of the same kind for a field, the same one where none is known."""
+    if isinstance(value, bool):
+        return not value
+    if value is None or isinstance(value, int | float):
+        return larger(path, value)[0]
+    if isinstance(value, list):
+        return next(iter(other_lists(value)), value)
+    return value
+
+
 def other_lists(value: list[Any]) -> list[list[Any]]:
-    """Return other lists to try in place of one: shifted, or with other numbers."""
+    """Return other lists of the same length to try in place of one: shifted, or with other numbers."""
+    if not value:
+        return [[0], [1]]
     if all(isinstance(x, int) and not isinstance(x, bool) for x in value):
         return [[x + 1 for x in value], [x * 2 + 1 for x in value]]
     return [[*value[1:], value[0]]] if len({repr(x) for x in value}) > 1 else []

@@ -31,6 +31,7 @@ class Study:
         self.use_saved = False
         self.mapped = False
         self.stacked: set[str] = set()
+        self.turned: set[str] = set()  # templates that files hold the other way round than transformers
         self.builds = 0
 
     # -- what there is at one config ------------------------------------------------------------
@@ -53,6 +54,9 @@ class Study:
         self.mapped = bool(mappings)
         inverted, self.stacked = names.inverse(model, mappings, lora)
         saved = names.saved_by_transformers(self.name, config) if self.use_saved else {}
+        for key, (shape, dtype) in saved.items():
+            if names.template(key) in self.turned:
+                saved[key] = ((*shape[:-2], shape[-1], shape[-2]), dtype)
         return inverted, saved, self._respelled(inverted, self.last(raw))
 
     def _respelled(self, inverted: names.Keys, last: int) -> names.Keys:
@@ -83,25 +87,25 @@ class Study:
         """Load everything that may load at the first config; set what is wanted and what else is taken."""
         model = self.model(self.raw)
         self.shared = loading.shared_by_target(model) if DRAFT.search(self.name) else []
+        self.unread = loading.never_read(model)
         self.use_saved = True
         inverted, saved, _ = self.keys(self.raw)
         loader = self.loader(self.raw)
-        reports = {}
         plain = {k: v for k, v in inverted.items() if k not in self.stacked}
-        for label, keys in (("saved", saved), ("inverted", plain)):
-            if keys:
-                reports[label] = loader.whole(keys)
-        best = min(
-            reports, key=lambda label: (_lacking(reports[label], self.shared), label != "saved")
+        every_label = (("saved", saved), ("inverted", plain))
+        reports = {label: loader.whole(keys) for label, keys in every_label if keys}
+        if self._turn(saved, reports.get("saved")):
+            saved.update(self.keys(self.raw)[1])
+            reports["saved"] = loader.whole(saved)
+        if not reports:
+            raise ValueError("no name was found for any of its parameters")
+        self.best = min(
+            reports, key=lambda label: (self._lacking(reports[label]), label != "saved")
         )
-        self.best = best
-        wanted = {
-            k: v
-            for k, v in (saved if best == "saved" else plain).items()
-            if k in reports[best]["writes"]
-        }
-        lacking = _unwritten(reports[best], self.shared)
-        self.unsupported = reports[best]["unsupported"] or ""
+        best = reports[self.best]
+        wanted = {k: v for k, v in dict(every_label)[self.best].items() if k in best["writes"]}
+        lacking = self._unwritten(best)
+        self.unsupported = best["unsupported"] or ""
         if lacking and not self.unsupported:
             self._search(inverted, lacking)
         _, _, found = self.keys(self.raw)
@@ -110,14 +114,41 @@ class Study:
         self.writes = union["writes"]
         self.attributes = union["attributes"]
         wanted |= {k: v for k, v in found.items() if k in self.writes}
+        wanted |= self._others(wanted, saved, plain, inverted)
         last = loader.whole(wanted)
-        self.lacks = _unwritten(last, self.shared)
+        self.lacks = self._unwritten(last)
         self.use_saved = bool(
             {names.template(k) for k in wanted} - {names.template(k) for k in (*inverted, *found)}
         ) or any(inverted.get(k, found.get(k, ((), "")))[0] != v[0] for k, v in wanted.items())
         self.wanted = wanted
         self.every = {k: v for k, v in every.items() if k in self.writes}
         return every
+
+    def _turn(self, saved: names.Keys, report: Json | None) -> bool:
+        """Note the stacks of experts that do not fit as transformers holds them, and may the other way round."""
+        wrong = report["mismatched"] if report else {}
+        stacks = {names.template(k) for k in wrong if k in saved and len(saved[k][0]) == 3}
+        self.turned |= stacks
+        return bool(stacks)
+
+    def _others(self, wanted: names.Keys, *sources: names.Keys) -> names.Keys:
+        """Return the keys of other sources for parameters that nothing wanted writes, the best source first."""
+        written = {p for k in wanted for p in self.writes.get(k, ())}
+        taken: names.Keys = {}
+        for keys in sources:
+            more = {
+                k: v for k, v in keys.items() if set(self.writes.get(k, ())) - written - {""}
+            }
+            taken |= more
+            written |= {p for k in more for p in self.writes[k]}
+        return taken
+
+    def _unwritten(self, report: Json) -> list[str]:
+        spared = {*self.shared, *self.unread}
+        return [n for n, f in report["written"].items() if f < 1 and n not in spared]
+
+    def _lacking(self, report: Json) -> int:
+        return len(self._unwritten(report)) + (1000 if report["unsupported"] else 0)
 
     def _search(self, inverted: names.Keys, lacking: list[str]) -> None:
         """Find other names for the keys of parameters that nothing wrote."""
@@ -134,7 +165,8 @@ class Study:
                 continue
             _, direct = loader.one(model, key, shape, dtype)
             parameter = direct[0] if direct else _parameter_of(key, lacking)
-            if direct or parameter is None or names.template(parameter) not in wanted:
+            known = direct and key not in self.stacked
+            if known or parameter is None or names.template(parameter) not in wanted:
                 continue
             tries = [(names.respell(key, r), r) for r in worked]
             tries += list(names.respelled(key, subs))
@@ -177,14 +209,6 @@ def _parameter_of(key: str, lacking: list[str]) -> str | None:
     )
 
 
-def _unwritten(report: Json, shared: list[str]) -> list[str]:
-    return [n for n, f in report["written"].items() if f < 1 and n not in shared]
-
-
-def _lacking(report: Json, shared: list[str]) -> int:
-    return len(_unwritten(report, shared)) + (1000 if report["unsupported"] else 0)
-
-
 class Fits:
     """Sizes and rows of the groups of a study, as expressions of config fields."""
 
@@ -217,12 +241,46 @@ class Fits:
         return seen
 
     def try_fields(self) -> None:
-        """Change each field that the class reads, alone."""
+        """Change each field that the class reads, alone, and the others together."""
         study, read = self.study, self.study.builder.reads.names
+        others = []
         for path, value in list(fields.leaves(study.raw)):
             name = path.rpartition(".")[2]
-            if not fields.is_idle(path) and fields.is_read(path, read) and name != "model_type":
+            if fields.is_idle(path) or name == "model_type":
+                continue
+            if fields.is_read(path, read):
                 self._try(path, value)
+            else:
+                others.append(path)
+        self._sift(others)
+
+    def _sift(self, paths: list[str]) -> None:
+        """Find by halves which fields change something though the class was not seen to ask for them.
+
+        A config class may compute others of them.
+        """
+        raw = self.study.raw
+        for path in paths:
+            value = fields.at(raw, path)
+            other = fields.different(path, value)
+            if other != value:
+                raw = fields.changed(raw, path, other)
+        if raw is self.study.raw or self._builds_the_same(raw):
+            return
+        if len(paths) == 1:
+            self._try(paths[0], fields.at(self.study.raw, paths[0]))
+            return
+        middle = len(paths) // 2
+        self._sift(paths[:middle])
+        self._sift(paths[middle:])
+
+    def _builds_the_same(self, raw: Json) -> bool:
+        if time.process_time() > self.study.until:
+            raise TimeoutError("out of time")
+        try:
+            return _same(self.groups(raw), self.seen[0])
+        except Exception:
+            return False
 
     def _try(self, path: str, value: Any) -> None:
         kind: list[Any] = ["fixed", value]
@@ -253,15 +311,23 @@ class Fits:
         self.kinds[path] = kind
 
     def _list(self, path: str, value: list[Any]) -> list[Any]:
-        """Change a list: free where that changes nothing, else what the rules of columns must explain."""
+        """Change a list: free where that changes nothing, else what the rules of columns must explain.
+
+        ``sized`` where its values change nothing, but their number does.
+        """
         tried = 0
+        if not value:
+            tries = [fields.changed(self.study.raw, path, o) for o in fields.other_lists(value)]
+            return ["free" if all(map(self._builds_the_same, tries)) else "fixed", value]
         for other in fields.other_lists(value):
             tried += 1
             seen = self.look(fields.changed(self.study.raw, path, other))
             if seen is None or not _same(seen, self.seen[0]):
                 return ["list", value]
             del self.seen[-1], self.raws[-1], self.observations.points[-1]
-        return ["free" if tried else "fixed", value]
+        longer = fields.changed(self.study.raw, path, fields.longer_list(value))
+        free = "free" if self._builds_the_same(longer) else "sized"
+        return [free if tried else "fixed", value]
 
     def _alternative(self, path: str, other: Any, kind: list[Any]) -> None:
         try:

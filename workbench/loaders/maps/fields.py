@@ -10,6 +10,7 @@ from workbench.loaders.maps.records import ClassMap, Variant
 from workbench.loaders.profile import NotCovered
 
 _ABSENT = object()
+MOST_LAYERS = 10_000  # a list of layers is not made longer, whatever a config says
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +61,7 @@ class _Reader:
         self.other_names: dict[str, list[str]] = {}
         for other, name in found.aliases.items():
             self.other_names.setdefault(name, []).append(other)
+            self.other_names.setdefault(other, []).append(name)
         self.listed = {
             r[1][1] for s in found.slots for r in s.rows or () if r[0] == "pick" and r[1]
         }
@@ -69,6 +71,7 @@ class _Reader:
         sort, seen = kind[0], kind[1:]
         if (
             isinstance(seen[0], list)
+            and sort != "sized"
             and path not in self.listed
             and self._listed_alike(path, seen[0])
         ):
@@ -77,6 +80,8 @@ class _Reader:
         if sort == "free":
             if isinstance(value, str | dict):
                 raise NotCovered(f"{path} is of another kind than was tried")
+            return
+        if sort == "sized" and isinstance(value, list) and len(value) == len(seen[0]):
             return
         variant = next(
             (v for v in self.found.variants if v.field == path and _equal(v.value, value)), None
@@ -112,6 +117,8 @@ class _Reader:
         value = _at(self.raw, path)
         if value is _ABSENT or value is None:
             return True
+        if any(isinstance(item, int) and not isinstance(item, bool) for item in seen):
+            return bool(value == seen)  # numbers of layers: fewer of them are another model
         known = {repr(item) for item in seen}
         return isinstance(value, list) and all(repr(item) in known for item in value)
 
@@ -132,6 +139,9 @@ class _Reader:
             raise NotCovered(
                 f"config.json does not have {part}, where {path.rpartition('.')[2]} is looked for"
             )
+        if rule[0] == "cycle":
+            layers = self._derived(f"{part}.a" if part else "a", "num_hidden_layers")
+            return [rule[1][i % len(rule[1])] for i in range(min(layers, MOST_LAYERS))]
         return rule[1] if rule[0] != "rule" else self._derived(path, rule[1])
 
     def _derived(self, path: str, rule: str) -> Any:

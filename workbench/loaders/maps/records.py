@@ -71,6 +71,8 @@ class ClassMap(msgspec.Struct, frozen=True):
         Fields that the class asks for and that were not tried.
     shared
         Parameters that a draft takes over from its target.
+    unread
+        Parameters that the engine makes and never reads.
     families, beyond, words
         What the loader did with names that almost match: by family; behind the last layer; alone.
     """
@@ -85,6 +87,7 @@ class ClassMap(msgspec.Struct, frozen=True):
     unknown: list[str] = []
     slots: list[Slot] = []
     shared: list[str] = []
+    unread: list[str] = []
     variants: list[Variant] = []
     families: dict[str, Any] = {}
     beyond: Any = ""
