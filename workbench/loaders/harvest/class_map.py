@@ -97,12 +97,15 @@ def _found(
 
     for source, kind, more in configs.candidates(cls, all_configs):
         for served, distinct in ((True, True), (True, False), (False, True), (False, False)):
-            if (served and kind is None) or (kind is configs.Whole and not served):
+            whole = kind is configs.Whole
+            if (served and kind is None) or (whole and distinct):
                 continue
-            builder = Builder(cls, None if served else kind or PretrainedConfig)
+            plain = PretrainedConfig if whole or kind is None else kind
+            builder = Builder(cls, None if served else plain)
             try:
                 small = configs.fields_of(cls, kind, more, distinct)
                 raw = builder.completed(small, configs.guess)
+                raw = _deep_enough(builder, raw)
             except BaseException as error:
                 if isinstance(error, KeyboardInterrupt):
                     raise
@@ -112,6 +115,18 @@ def _found(
             guessed = sorted(_guessed(builder, kind, raw, more))
             yield builder, raw, {"source": source, "served": served, "guessed": guessed}
             break
+
+
+def _deep_enough(builder: Builder, raw: Json) -> Json:
+    """Return the config with so many layers that one more dense layer leaves others with experts."""
+    for path, value in list(fields.leaves(raw)):
+        part, _, name = path.rpartition(".")
+        layers = f"{part}.num_hidden_layers" if part else "num_hidden_layers"
+        dense = name in fields.DENSE_BEFORE and isinstance(value, int) and value > 0
+        if dense and 0 < (fields.at(raw, layers) or 9) < 4:
+            raw = fields.changed(raw, layers, 4)
+            builder.build(raw)
+    return raw
 
 
 def _guessed(builder: Builder, kind: Any, raw: Json, more: Json) -> set[str]:

@@ -6,7 +6,7 @@ import copy
 import json
 from typing import Any
 
-from . import configs, fields
+from . import configs, fields, names
 from .engine import Builder, holders
 
 Json = dict[str, Any]
@@ -36,7 +36,9 @@ def enriched(builder: Builder, raw: Json) -> tuple[Json, Json, list[str]]:
     plain = _signature(builder, raw)
     pairs = aliases(builder, raw).items()
     other_names = {path.rpartition(".")[2] for path, _ in pairs}
-    other_names |= {name.rpartition(".")[2] for path, name in pairs if fields.at(raw, path) is not None}
+    other_names |= {
+        name.rpartition(".")[2] for path, name in pairs if fields.at(raw, path) is not None
+    }
     for name in fields.absent(raw, builder.reads.names - other_names):
         path, value = part + name, configs.guess(name)
         if isinstance(value, bool):
@@ -77,7 +79,7 @@ def _flag(builder: Builder, raw: Json, path: str, plain: Any) -> list[Any] | Non
 def _number(builder: Builder, raw: Json, path: str, value: Any, plain: Any) -> list[Any] | None:
     """Return what an absent number counts as; the class must take the value given, too."""
     other = _try(builder, fields.changed(raw, path, value))
-    if other is None:
+    if other is None or (other != plain and _unmoved(builder, raw, path, value)):
         return None
     if other == plain and _try(builder, fields.changed(raw, path, value * 2 or 1)) == plain:
         return ["class", None]  # it builds nothing
@@ -87,6 +89,14 @@ def _number(builder: Builder, raw: Json, path: str, value: Any, plain: Any) -> l
     if other == plain:
         return ["class", value]
     return None
+
+
+def _unmoved(builder: Builder, raw: Json, path: str, value: Any) -> bool:
+    """Tell whether transformers' own class saves the same with and without a number: files do not follow it."""
+    name = builder.cls.__name__
+    before = names.saved_by_transformers(name, builder.config(raw))
+    after = names.saved_by_transformers(name, builder.config(fields.changed(raw, path, value)))
+    return bool(before) and before == after
 
 
 def defaults(builder: Builder, raw: Json, kinds: Json) -> Json:

@@ -75,6 +75,8 @@ _ASKED = frozenset(
     ]
 )
 _ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh", "gelu_new", "relu", "relu2", "swish")
+# How many layers come before the first with experts.
+DENSE_BEFORE = ("first_k_dense_replace", "moe_layer_start_index", "num_dense_layers")
 _EMPTIED = [
     "q_lora_rank",
     "n_shared_experts",
@@ -223,6 +225,8 @@ def others(path: str, value: Any) -> list[Any]:
     if isinstance(value, bool):
         return [not value]
     if isinstance(value, int):
+        if name in DENSE_BEFORE and value:
+            return [0]
         if name in _EMPTIED:
             return [None, 0] if "shared" in name else [None]
         return []

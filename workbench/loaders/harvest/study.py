@@ -31,7 +31,10 @@ class Study:
         self.use_saved = False
         self.mapped = False
         self.stacked: set[str] = set()
-        self.turned: set[str] = set()  # templates that files hold the other way round than transformers
+        self.assumed: list[names.Mapping] = []  # where the loader does not show its substitutions
+        self.turned: set[str] = (
+            set()
+        )  # templates that files hold the other way round than transformers
         self.builds = 0
 
     # -- what there is at one config ------------------------------------------------------------
@@ -52,11 +55,12 @@ class Study:
         if self.mapped and not mappings:
             raise ValueError("the loader does not get as far as its substitutions")
         self.mapped = bool(mappings)
-        inverted, self.stacked = names.inverse(model, mappings, lora)
+        inverted, self.stacked = names.inverse(model, [*mappings, *self.assumed], lora)
         saved = names.saved_by_transformers(self.name, config) if self.use_saved else {}
-        for key, (shape, dtype) in saved.items():
-            if names.template(key) in self.turned:
-                saved[key] = ((*shape[:-2], shape[-1], shape[-2]), dtype)
+        for keys in (inverted, saved):
+            for key, (shape, dtype) in keys.items():
+                if names.template(key) in self.turned:
+                    keys[key] = ((*shape[:-2], shape[-1], shape[-2]), dtype)
         return inverted, saved, self._respelled(inverted, self.last(raw))
 
     def _respelled(self, inverted: names.Keys, last: int) -> names.Keys:
@@ -94,9 +98,11 @@ class Study:
         plain = {k: v for k, v in inverted.items() if k not in self.stacked}
         every_label = (("saved", saved), ("inverted", plain))
         reports = {label: loader.whole(keys) for label, keys in every_label if keys}
-        if self._turn(saved, reports.get("saved")):
-            saved.update(self.keys(self.raw)[1])
-            reports["saved"] = loader.whole(saved)
+        if self._turn(saved, reports.get("saved")) | self._turn(plain, reports.get("inverted")):
+            inverted, again, _ = self.keys(self.raw)
+            saved.update(again)
+            plain.update({k: v for k, v in inverted.items() if k not in self.stacked})
+            reports = {label: loader.whole(keys) for label, keys in every_label if keys}
         if not reports:
             raise ValueError("no name was found for any of its parameters")
         self.best = min(
@@ -117,6 +123,10 @@ class Study:
         wanted |= self._others(wanted, saved, plain, inverted)
         last = loader.whole(wanted)
         self.lacks = self._unwritten(last)
+        more = [m for m in names.USUAL if any(m[0] in n for n in self.lacks)]
+        if more and not self.assumed:
+            self.assumed, self.rules = more, {}
+            return self.observe()
         self.use_saved = bool(
             {names.template(k) for k in wanted} - {names.template(k) for k in (*inverted, *found)}
         ) or any(inverted.get(k, found.get(k, ((), "")))[0] != v[0] for k, v in wanted.items())
@@ -125,20 +135,19 @@ class Study:
         return every
 
     def _turn(self, saved: names.Keys, report: Json | None) -> bool:
-        """Note the stacks of experts that do not fit as transformers holds them, and may the other way round."""
+        """Note the stacks of experts that do not fit, and may the other way round."""
         wrong = report["mismatched"] if report else {}
         stacks = {names.template(k) for k in wrong if k in saved and len(saved[k][0]) == 3}
+        stacks -= self.turned
         self.turned |= stacks
         return bool(stacks)
 
     def _others(self, wanted: names.Keys, *sources: names.Keys) -> names.Keys:
-        """Return the keys of other sources for parameters that nothing wanted writes, the best source first."""
+        """Return the keys of other sources for parameters that nothing wanted writes, best first."""
         written = {p for k in wanted for p in self.writes.get(k, ())}
         taken: names.Keys = {}
         for keys in sources:
-            more = {
-                k: v for k, v in keys.items() if set(self.writes.get(k, ())) - written - {""}
-            }
+            more = {k: v for k, v in keys.items() if set(self.writes.get(k, ())) - written - {""}}
             taken |= more
             written |= {p for k in more for p in self.writes[k]}
         return taken
@@ -253,6 +262,28 @@ class Fits:
             else:
                 others.append(path)
         self._sift(others)
+        few = [p for p, kind in self.kinds.items() if kind[0] == "free" and _counts(kind[1])]
+        self._lower(few)
+
+    def _lower(self, paths: list[str]) -> None:
+        """Find by halves which numbers do count when they are small: bounds that were beyond the layers."""
+        raw = self.study.raw
+        for path in paths:
+            raw = fields.changed(raw, path, 1)
+        if not paths or self._builds_the_same(raw):
+            return
+        if len(paths) > 1:
+            self._lower(paths[: len(paths) // 2])
+            self._lower(paths[len(paths) // 2 :])
+        elif self._can_build(raw):
+            self.kinds[paths[0]][0] = "fixed"
+
+    def _can_build(self, raw: Json) -> bool:
+        try:
+            self.groups(raw)
+        except Exception:
+            return False
+        return True
 
     def _sift(self, paths: list[str]) -> None:
         """Find by halves which fields change something though the class was not seen to ask for them.
@@ -291,6 +322,9 @@ class Fits:
                 if seen is not None:
                     same = _same(seen, self.seen[0])
                     odd = _irregular(seen, self.seen[0]) or bool(value == 1 and _STEP.search(path))
+                    odd = odd or bool(
+                        seen.keys() - self.seen[0].keys()
+                    )  # names of which it says nothing
                     if same or odd or value is None:  # nothing to fit: forget it
                         del (
                             self.seen[before:],
@@ -421,6 +455,10 @@ class Fits:
             return None
         last = self.observations.fit(layers)
         return ["pick", by_list, by_step, last]
+
+
+def _counts(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 1
 
 
 def _same(one: dict[str, Group], other: dict[str, Group]) -> bool:
