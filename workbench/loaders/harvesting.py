@@ -65,7 +65,9 @@ def class_map(record: dict[str, Any]) -> ClassMap:
             [p, v, gone, [_slot(s) for s in come]] for p, v, gone, come in record["variants"]
         ],
     }
-    names = ("fields", "defaults", "aliases", "unknown", "shared", "unread", "families", "beyond", "words")
+    names = (
+        "fields", "defaults", "aliases", "unknown", "shared", "unread", "bounds", "families", "beyond", "words",
+    )  # fmt: skip
     return msgspec.convert(kept | {name: record[name] for name in names}, ClassMap)
 
 

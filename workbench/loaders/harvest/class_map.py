@@ -78,6 +78,7 @@ def _fitted(cls: Any, study: Study, said: Json) -> Json:
     record["fields"] = fits.kinds
     if fields.asks_type(cls):
         record["fields"]["model_type"] = ["among", raw.get("model_type")]
+    record["bounds"] = _bounds(study, fits, slots) if joints else {}
     record["defaults"] = enrich.defaults(builder, raw, fits.kinds) | added
     record["aliases"] = enrich.aliases(builder, raw)
     good = joints and not (record["lacks"] or record["unfit"] or record["disproved"])
@@ -118,13 +119,20 @@ def _found(
 
 
 def _deep_enough(builder: Builder, raw: Json) -> Json:
-    """Return the config with so many layers that one more dense layer leaves others with experts."""
+    """Return the config with so many layers that a rule for them can be seen.
+
+    One more dense layer must leave others with experts, and every fourth layer needs a second one.
+    """
     for path, value in list(fields.leaves(raw)):
         part, _, name = path.rpartition(".")
         layers = f"{part}.num_hidden_layers" if part else "num_hidden_layers"
-        dense = name in fields.DENSE_BEFORE and isinstance(value, int) and value > 0
-        if dense and 0 < (fields.at(raw, layers) or 9) < 4:
-            raw = fields.changed(raw, layers, 4)
+        need = 0
+        if name in fields.DENSE_BEFORE and isinstance(value, int) and value > 0:
+            need = 4
+        elif name == "full_attention_interval" and value == 4:
+            need = 8
+        if 0 < (fields.at(raw, layers) or 9) < need:
+            raw = fields.changed(raw, layers, need)
             builder.build(raw)
     return raw
 
@@ -196,6 +204,28 @@ def _disproved(study: Study, slots: list[Slot], raw: Json) -> list[str]:
         if f < 1 and n not in study.shared and n not in study.unread
     ]
     return said
+
+
+def _bounds(study: Study, fits: Fits, slots: list[Slot]) -> dict[str, int]:
+    """Return how many layers the map holds for, where a field numbers layers beyond those of the first config.
+
+    ``moe_layer_end_index: 27`` says nothing in a model of 4 layers, and much in one of 40.
+    """
+    found: dict[str, int] = {}
+    for path, kind in fits.kinds.items():
+        part, _, name = path.rpartition(".")
+        layers = f"{part}.num_hidden_layers" if part else "num_hidden_layers"
+        count, value = fields.at(study.raw, layers), kind[1]
+        if not isinstance(count, int) or not isinstance(value, int) or "layer" not in name:
+            continue
+        if path == layers or not count < value < 200:
+            continue
+        for more in (value, value + 1, value + 3):
+            raw = fields.changed(study.raw, layers, more)
+            if _disproved(study, slots, raw):
+                found[layers] = min(more - 1, found.get(layers, more))
+                break
+    return found
 
 
 def _variants(study: Study, fits: Fits, slots: list[Slot], joints: list[Json]) -> list[list[Any]]:

@@ -20,6 +20,7 @@ GUESSES: tuple[tuple[str, Any], ...] = (
     (r"^num_aux_hidden_states$", 3),
     (r"^target_hidden_size$", 1024),
     (r"^topk_method$", "noaux_tc"),
+    (r"^full_attention_interval$", 4),
     (r"^scoring_func$", "sigmoid"),
     (r"^position_embedding_type$", "absolute"),
     (r"^hidden_size$|^n_embd$|^d_model$", 1024),

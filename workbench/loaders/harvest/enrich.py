@@ -79,10 +79,14 @@ def _flag(builder: Builder, raw: Json, path: str, plain: Any) -> list[Any] | Non
 def _number(builder: Builder, raw: Json, path: str, value: Any, plain: Any) -> list[Any] | None:
     """Return what an absent number counts as; the class must take the value given, too."""
     other = _try(builder, fields.changed(raw, path, value))
-    if other is None or (other != plain and _unmoved(builder, raw, path, value)):
+    if other is None:
         return None
-    if other == plain and _try(builder, fields.changed(raw, path, value * 2 or 1)) == plain:
+    twice = value * 2 or 1
+    more = _try(builder, fields.changed(raw, path, twice))
+    if other == plain and more == plain:
         return ["class", None]  # it builds nothing
+    if more != plain and _unmoved(builder, raw, path, twice):
+        return None
     for name, derived in fields.derived(raw, path):
         if _try(builder, fields.changed(raw, path, derived)) == plain:
             return ["rule", name]

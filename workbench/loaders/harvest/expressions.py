@@ -6,7 +6,8 @@ and the workbench use this file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import combinations
 from typing import Any
@@ -78,12 +79,27 @@ class Observations:
         if 0 not in values:
             return None
         fields = self.sensitive(values)
-        for terms in (self._monomial(values, fields), self._affine(values, fields)):
+        tries = [self._monomial(values, fields), self._affine(values, fields)]
+        for terms in itertools.chain(tries, self._by_heads(values, fields)):
             if terms is not None and all(
                 value_of(terms, self.points[at]) == value for at, value in values.items()
             ):
                 return terms
         return None
+
+    def _by_heads(self, values: Mapping[int, int], fields: list[str]) -> Iterator[Terms]:
+        """Yield sums whose terms are numbers of heads times the size of a head.
+
+        The size of a head is ``hidden_size / num_attention_heads``; q, k and v in one tensor are such a sum.
+        """
+        for wide in (f for f in fields if f.endswith("hidden_size")):
+            heads = wide.removesuffix("hidden_size") + "num_attention_heads"
+            if heads not in fields or any(not self.points[at].get(heads) for at in values):
+                continue
+            size = {at: Fraction(self.points[at][wide], self.points[at][heads]) for at in values}
+            scaled = {at: value / size[at] for at, value in values.items()}
+            sums = self._affine(scaled, [f for f in fields if scaled[self.single[f]] != scaled[0]])
+            yield [[n, d, _product(powers, wide, heads)] for n, d, powers in sums]
 
     def _monomial(self, values: Mapping[int, int], fields: list[str]) -> Terms | None:
         base = self.points[0]
@@ -105,7 +121,7 @@ class Observations:
             powers.append([field, exponent])
         return [[factor.numerator, factor.denominator, powers]]
 
-    def _affine(self, values: Mapping[int, int], fields: list[str]) -> Terms | None:
+    def _affine(self, values: Mapping[int, Any], fields: list[str]) -> Terms | None:
         """Return a polynomial in which each field occurs at most once in a term, at most two in one."""
         base = {f: Fraction(self.points[0][f]) for f in fields}
         step = {f: Fraction(self.points[self.single[f]][f]) - base[f] for f in fields}
@@ -134,6 +150,14 @@ class Observations:
             for key, value in sums.items()
             if value
         ]
+
+
+def _product(powers: Sequence[Sequence[Any]], wide: str, heads: str) -> list[list[Any]]:
+    """Return the powers of a term times the size of a head."""
+    total = {wide: 1, heads: -1}
+    for field, exponent in powers:
+        total[field] = total.get(field, 0) + exponent
+    return [[field, exponent] for field, exponent in total.items() if exponent]
 
 
 def column_values(

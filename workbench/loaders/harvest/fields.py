@@ -209,14 +209,15 @@ def is_read(path: str, names: set[str]) -> bool:
     return path.rpartition(".")[2] in names
 
 
-def larger(path: str, value: Any) -> list[Any]:
-    """Return values to try in place of a number, best first."""
+def larger(path: str, value: Any, taken: frozenset[Any] = frozenset()) -> list[Any]:
+    """Return values to try in place of a number, best first; last those that other fields have."""
     if value is None:
         known = guess(path.rpartition(".")[2])
         return [known] if isinstance(known, (bool, int, float)) else [64]
     if isinstance(value, float):
         return [value * 2]
-    return [value * 2, value * 3, value + 1] if value else [1, 2]
+    tries = [value * 2, value * 3, value + 1] if value else [1, 2]
+    return sorted(tries, key=lambda one: one in taken)  # what is equal cannot be distinguished
 
 
 def others(path: str, value: Any) -> list[Any]:

@@ -24,11 +24,6 @@ _SPARK: Json = _FLASH | {
 _GELU: Json = {"hidden_act": "gelu_pytorch_tanh", "hidden_activation": "gelu_pytorch_tanh"}
 _ABSOLUTE: Json = {"position_embedding_type": "absolute"}
 _ONE: Json = {"num_hidden_layers": 1}
-_FOURTH: Json = {
-    "full_attention_interval": 4,
-    "layer_types": [*["linear_attention"] * 3, "full_attention"],
-    "num_hidden_layers": 4,
-}
 _STEP: Json = {
     "layer_types": ["full_attention", "sliding_attention"],
     "yarn_only_types": ["full_attention"],
@@ -174,8 +169,6 @@ TABLE: dict[str, tuple[str, Json]] = {
     "Gemma2ForCausalLM": ("Gemma2Config", _GELU),
     "Gemma2ForSequenceClassification": ("Gemma2Config", _GELU),
     "Qwen3_5ForCausalLMMTP": ("Qwen3_5Config", {}),
-    "Qwen3NextForCausalLM": ("hf:Qwen3NextConfig", _FOURTH),
-    "Qwen3NextForCausalLMMTP": ("hf:Qwen3NextConfig", _FOURTH),
     "SarvamMLAForCausalLM": ("DeepseekV3Config", {}),
     "InternS1ProForConditionalGeneration": ("Qwen3VLMoeConfig", {}),
     "MossVLForConditionalGeneration": ("Qwen3VLConfig", {}),
@@ -287,7 +280,6 @@ TABLE: dict[str, tuple[str, Json]] = {
         },
     ),
     "DbrxForCausalLM": ("DbrxConfig", {"ffn_config.moe_normalize_expert_weights": 1.0}),
-    "MiniMaxM3SparseForConditionalGeneration": ("hf:MiniMaxM3VLConfig", {"vision_config": _CLIP}),
     "PixtralForConditionalGeneration": (
         "LlavaConfig",
         {
@@ -311,14 +303,6 @@ TABLE: dict[str, tuple[str, Json]] = {
         {"image_token_id": 10, "video_token_id": 11, "text_config.num_hidden_layers": 2},
     ),
     "InternS1ForConditionalGeneration": ("InternVLConfig", {"text_config": _QWEN3}),
-    "Ernie4_5_VLMoeForConditionalGeneration": (
-        "Ernie4_5_VLMoeConfig",
-        {
-            "vision_config.in_channels": 3,
-            "vision_config.in_chans": 3,
-            "vision_config.embed_dim": 1280,
-        },
-    ),
     "DeciLMForCausalLM": (
         "",
         _LLAMA
@@ -349,6 +333,41 @@ TABLE: dict[str, tuple[str, Json]] = {
             "num_nextn_predict_layers": 1,
             "num_hidden_layers": 1,
             "layer_types": ["sliding_attention"],
+        },
+    ),
+    "GraniteMoeSharedForCausalLM": ("GraniteMoeSharedConfig", {"shared_intermediate_size": 768}),
+    "GraniteMoeSWAForCausalLM": ("GraniteMoeSWAConfig", {"shared_intermediate_size": 768}),
+    "GraniteMoeHybridForCausalLM": (
+        "GraniteMoeHybridConfig",
+        {"num_local_experts": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 768},
+    ),
+    "Ernie4_5_VLMoeForConditionalGeneration": (
+        "Ernie4_5_VLMoeConfig",
+        {
+            "vision_config.in_channels": 3,
+            "vision_config.in_chans": 3,
+            "vision_config.embed_dim": 1280,
+            "vision_config.mlp_ratio": 4,
+            "vision_config.depth": 2,
+        },
+    ),
+    "MiniMaxM3SparseForConditionalGeneration": (
+        "hf:MiniMaxM3VLConfig",
+        {
+            "vision_config": _CLIP
+            | {
+                "hidden_act": "gelu",
+                "num_channels": 3,
+                "img_token_compression_config": {
+                    "image_token_compression_method": "patch_merge",
+                    "spatial_merge_size": 2,
+                    "temporal_patch_size": 2,
+                },
+                "position_embedding_type": "rope",
+                "rope_mode": "3d",
+                "rope_theta": 10000.0,
+                "vision_segment_max_frames": 4,
+            }
         },
     ),
 }

@@ -265,7 +265,7 @@ def simplify() -> None:
 
 
 def _no_moves(torch: Any) -> None:
-    """Leave modules without memory where they are, and pass the checks that a GPU is there."""
+    """Leave modules without memory where they are, and let models be as on a GPU, not as on a CPU."""
     move = torch.nn.Module.to
 
     def to(module: Any, *args: Any, **options: Any) -> Any:
@@ -279,6 +279,8 @@ def _no_moves(torch: Any) -> None:
         if getattr(module, "__name__", "").startswith("sglang.srt.models"):
             if hasattr(module, "_require_cuda"):
                 module._require_cuda = lambda *_, **__: None
+            if hasattr(module, "_is_cpu"):
+                module._is_cpu = False
 
 
 def _rope_makers() -> dict[int, Callable[..., Any]]:

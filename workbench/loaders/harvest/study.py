@@ -316,7 +316,8 @@ class Fits:
     def _try(self, path: str, value: Any) -> None:
         kind: list[Any] = ["fixed", value]
         if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
-            for other in fields.larger(path, value):
+            taken = frozenset(fields.sizes(self.study.raw).values() if _counts(value) else ())
+            for other in fields.larger(path, value, taken):
                 before = len(self.seen)
                 seen = self.look(fields.changed(self.study.raw, path, other), path)
                 if seen is not None:

@@ -99,6 +99,10 @@ class _Reader:
             and not isinstance(value, bool)
             and value > 0
         ):
+            if value > self.found.bounds.get(path, value):
+                raise NotCovered(
+                    f"{path} is {value}, and the class was tried up to a smaller number"
+                )
             self.sizes[path] = value
         elif sort == "size" and value == 0 and seen[0] == 0:
             self.sizes[path] = 0

@@ -73,6 +73,8 @@ class ClassMap(msgspec.Struct, frozen=True):
         Parameters that a draft takes over from its target.
     unread
         Parameters that the engine makes and never reads.
+    bounds
+        Field -> the largest number that it holds for.
     families, beyond, words
         What the loader did with names that almost match: by family; behind the last layer; alone.
     """
@@ -88,6 +90,7 @@ class ClassMap(msgspec.Struct, frozen=True):
     slots: list[Slot] = []
     shared: list[str] = []
     unread: list[str] = []
+    bounds: dict[str, int] = {}
     variants: list[Variant] = []
     families: dict[str, Any] = {}
     beyond: Any = ""
