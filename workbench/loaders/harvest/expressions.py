@@ -177,4 +177,5 @@ def column_values(
     step = point.get(by_step[1]) if by_step is not None else None
     if not isinstance(step, int) or isinstance(step, bool) or step < 1 or count is None:
         return None
-    return [i for i in range(count) if (i % step == by_step[2]) is not by_step[3]]
+    rest = by_step[2] % step  # -1 is the last of each step
+    return [i for i in range(count) if (i % step == rest) is not by_step[3]]

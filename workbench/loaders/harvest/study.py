@@ -117,7 +117,7 @@ class Study:
         _, _, found = self.keys(self.raw)
         every = {**inverted, **saved, **found}
         union = loader.whole(every, most_errors=120)
-        self.writes = union["writes"]
+        self.writes = union["writes"] | best["writes"]  # spellings may disturb each other
         self.attributes = union["attributes"]
         wanted |= {k: v for k, v in found.items() if k in self.writes}
         wanted |= self._others(wanted, saved, plain, inverted)
