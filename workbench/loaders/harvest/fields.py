@@ -216,7 +216,7 @@ def larger(path: str, value: Any, taken: frozenset[Any] = frozenset()) -> list[A
         return [known] if isinstance(known, (bool, int, float)) else [64]
     if isinstance(value, float):
         return [value * 2]
-    tries = [value * 2, value * 3, value + 1] if value else [1, 2]
+    tries = [value * 2, value * 4, value * 3, value + 1] if value else [1, 2]
     return sorted(tries, key=lambda one: one in taken)  # what is equal cannot be distinguished
 
 
