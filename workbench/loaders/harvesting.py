@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from workbench.loaders.harvest.expressions import credible
 from workbench.loaders.maps.records import ClassMap, Maps
 from workbench.loaders.running import FOREIGN
 
@@ -48,6 +49,9 @@ def why_not(record: dict[str, Any]) -> str:
     ):
         if record.get(field):
             return f"{said} {', '.join(record[field][:2])}"[:200]
+    odd = [s[0] for s in record["slots"] if s[5] and not all(map(credible, s[2] or ()))]
+    if odd:
+        return f"how the sizes of these are computed was not found: {', '.join(odd[:2])}"[:200]
     return "" if record.get("complete") else "it could not be built at other sizes"
 
 
@@ -62,13 +66,16 @@ def class_map(record: dict[str, Any]) -> ClassMap:
         "model_type": record["model_type"] or "",
         "slots": [_slot(slot) for slot in record["slots"]],
         "variants": [
-            [p, v, gone, [_slot(s) for s in come]] for p, v, gone, come in record["variants"]
+            [p, v, gone, [_slot(s) for s in come]]
+            for p, v, gone, come in record["variants"]
+            if all(credible(terms) for slot in come for terms in slot[2] or ())
         ],
     }
     names = (
         "fields", "defaults", "aliases", "unknown", "shared", "unread", "bounds", "families", "beyond", "words",
     )  # fmt: skip
-    return msgspec.convert(kept | {name: record[name] for name in names}, ClassMap)
+    more = {name: record[name] for name in names if name in record}
+    return msgspec.convert(kept | more, ClassMap)
 
 
 def _slot(slot: Sequence[Any]) -> list[Any]:

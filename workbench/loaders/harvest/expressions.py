@@ -43,6 +43,18 @@ def fields_in(terms: Sequence[Sequence[Any]]) -> set[str]:
     return {field for _, _, powers in terms for field, _ in powers}
 
 
+def credible(terms: Sequence[Sequence[Any]]) -> bool:
+    """Tell whether an expression can be how a class computes a size.
+
+    A polynomial can be laid through any few values. One with products, fractions and terms of both signs is
+    such a curve: ``(image_size / patch_size) ** 2`` taken for one.
+    """
+    signs = {numerator > 0 for numerator, _, _ in terms}
+    products = any(len(powers) > 1 for _, _, powers in terms)
+    fractions = any(denominator > 1 for _, denominator, _ in terms)
+    return not (len(signs) > 1 and products and fractions)
+
+
 class Observations:
     """Configs at which a class was built: the first, one for each field changed alone, pairs, and others."""
 
@@ -114,7 +126,7 @@ class Observations:
                 return None
             step = Fraction(self.points[at][field]) / Fraction(base[field])
             ratio = Fraction(values[at], values[0])
-            exponent = next((e for e in (1, -1, 2) if step**e == ratio), None)
+            exponent = next((e for e in (1, -1, 2, -2) if step**e == ratio), None)
             if exponent is None:
                 return None
             factor /= Fraction(base[field]) ** exponent

@@ -370,4 +370,5 @@ TABLE: dict[str, tuple[str, Json]] = {
             }
         },
     ),
+    "MiniMaxM2ForCausalLM": ("MiniMaxM2Config", {"qk_norm_type": "per_layer", "use_qk_norm": True}),
 }

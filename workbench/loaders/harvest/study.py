@@ -360,6 +360,8 @@ class Fits:
             if seen is None or not _same(seen, self.seen[0]):
                 return ["list", value]
             del self.seen[-1], self.raws[-1], self.observations.points[-1]
+        if len(value) == self.study.last(self.study.raw):  # one entry a layer
+            return ["free" if tried else "fixed", value]
         longer = fields.changed(self.study.raw, path, fields.longer_list(value))
         free = "free" if self._builds_the_same(longer) else "sized"
         return [free if tried else "fixed", value]
@@ -390,17 +392,27 @@ class Fits:
         return fields.changed(raw, path, fields.at(self.raws[at], path))
 
     def joint(self, seed: int) -> Json | None:
-        """Return a config in which several sizes differ at once and that the class can be built of."""
+        """Return a config in which several sizes differ at once and that the class can be built of.
+
+        The second has other sizes than any before: curves through few values do not hold there.
+        """
         rng = random.Random(f"{self.study.name} {seed}")
         chosen = list(self.observations.single)
-        for share in (1.0, 0.7, 0.5, 0.35):
+        for share, new in ((1.0, True), (0.7, True), (0.4, True), (1.0, False), (0.5, False), (0.35, False)):
+            if new and seed == 1:
+                continue
             raw = self.study.raw
             for path in chosen:
                 if rng.random() <= share:
-                    raw = self._double(raw, path)
+                    raw = self._triple(raw, path) if new else self._double(raw, path)
             if raw is not self.study.raw and self.look(raw) is not None:
                 return raw
         return None
+
+    def _triple(self, raw: Json, path: str) -> Json:
+        base = fields.at(self.study.raw, path)
+        seen = fields.at(self.raws[self.observations.single[path]], path)
+        return fields.changed(raw, path, 3 * base if base and seen == 2 * base else seen)
 
     def _values(self, name: str, group: Group) -> list[dict[int, int]]:
         """Return each size of a group at every observation that has it: dimensions, then column bounds."""

@@ -81,7 +81,7 @@ class _Reader:
             if isinstance(value, str | dict):
                 raise NotCovered(f"{path} is of another kind than was tried")
             return
-        if sort == "sized" and isinstance(value, list) and len(value) == len(seen[0]):
+        if sort == "sized" and isinstance(value, list) and self._as_long(path, value, seen[0]):
             return
         variant = next(
             (v for v in self.found.variants if v.field == path and _equal(v.value, value)), None
@@ -115,6 +115,16 @@ class _Reader:
             return
         else:
             raise NotCovered(f"{path} is {value!r:.60}, which was not tried")
+
+    def _as_long(self, path: str, value: list[Any], seen: list[Any]) -> bool:
+        """Tell whether a list of which only the length counts has the right one: one entry a layer, or so many."""
+        part = path.rpartition(".")[0]
+        layers = f"{part}.num_hidden_layers" if part else "num_hidden_layers"
+        kind = self.found.fields.get(layers)
+        if kind is None or kind[1] != len(seen):
+            return len(value) == len(seen)
+        known = {repr(item) for item in seen}
+        return len(value) == self._value(layers, kind[0]) and {repr(x) for x in value} <= known
 
     def _listed_alike(self, path: str, seen: list[Any]) -> bool:
         """Tell whether a list that picks nothing is absent, or has no other values than were tried."""
