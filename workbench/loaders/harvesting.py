@@ -40,8 +40,12 @@ def seen(python: str, classes: Sequence[str]) -> Iterator[dict[str, Any]]:
 def why_not(record: dict[str, Any]) -> str:
     """Return why a map is not complete, "" where it is."""
     if record.get("why") or not record.get("slots"):
-        tried = record.get("tries") or [""]
-        return f"{record.get('why', 'nothing loads')} {tried[-1]}".strip()[:200]
+        why = record.get("why", "nothing loads")
+        why = "it took too long" if why.startswith("stopped") else why
+        tried = (record.get("tries") or [""])[0].partition(": ")[
+            2
+        ]  # where the config is from says little
+        return f"{why}: {' '.join(tried.split())}"[:200] if tried else why[:200]
     for field, said in (
         ("lacks", "a key was not found for"),
         ("unfit", "the sizes or numbers of these do not follow from config.json:"),

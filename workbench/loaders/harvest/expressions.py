@@ -12,6 +12,8 @@ from fractions import Fraction
 from itertools import combinations
 from typing import Any
 
+_WIDE = ("hidden_size", "n_embd", "d_model")
+_HEADS = ("num_attention_heads", "n_head", "n_heads")
 Point = Mapping[str, int]
 Terms = list[list[Any]]
 
@@ -91,7 +93,11 @@ class Observations:
         if 0 not in values:
             return None
         fields = self.sensitive(values)
-        tries = [self._monomial(values, fields), self._affine(values, fields)]
+        tries = [self._monomial(values, fields)]
+        one_less = self._monomial({at: value - 1 for at, value in values.items()}, fields)
+        if one_less and fields:  # places of an image, and one for the class
+            tries.append([*one_less, *constant(1)])
+        tries.append(self._affine(values, fields))
         for terms in itertools.chain(tries, self._by_heads(values, fields)):
             if terms is not None and all(
                 value_of(terms, self.points[at]) == value for at, value in values.items()
@@ -104,9 +110,10 @@ class Observations:
 
         The size of a head is ``hidden_size / num_attention_heads``; q, k and v in one tensor are such a sum.
         """
-        for wide in (f for f in fields if f.endswith("hidden_size")):
-            heads = wide.removesuffix("hidden_size") + "num_attention_heads"
-            if heads not in fields or any(not self.points[at].get(heads) for at in values):
+        pairs = ((f"{f.rpartition('.')[0]}.".lstrip("."), f) for f in fields if f.endswith(_WIDE))
+        for part, wide in pairs:
+            heads = next((part + name for name in _HEADS if part + name in fields), None)
+            if heads is None or any(not self.points[at].get(heads) for at in values):
                 continue
             size = {at: Fraction(self.points[at][wide], self.points[at][heads]) for at in values}
             scaled = {at: value / size[at] for at, value in values.items()}
@@ -179,6 +186,8 @@ def column_values(
     if rule[0] == "range":
         low, high = value_of(rule[1], point), value_of(rule[2], point)
         return None if low is None or high is None else list(range(low, max(low, high)))
+    if rule[0] == "rows":
+        return list(rule[1])
     _, by_list, by_step, last = rule
     count = value_of(last, point) if last is not None else None
     if by_list is not None and by_list[1] in lists:

@@ -357,6 +357,9 @@ class Fits:
         for other in fields.other_lists(value):
             tried += 1
             seen = self.look(fields.changed(self.study.raw, path, other))
+            if seen is not None and _resized(seen, self.seen[0]):
+                del self.seen[-1], self.raws[-1], self.observations.points[-1]
+                return ["fixed", value]  # its values are sizes, which no expression has
             if seen is None or not _same(seen, self.seen[0]):
                 return ["list", value]
             del self.seen[-1], self.raws[-1], self.observations.points[-1]
@@ -398,7 +401,14 @@ class Fits:
         """
         rng = random.Random(f"{self.study.name} {seed}")
         chosen = list(self.observations.single)
-        for share, new in ((1.0, True), (0.7, True), (0.4, True), (1.0, False), (0.5, False), (0.35, False)):
+        for share, new in (
+            (1.0, True),
+            (0.7, True),
+            (0.4, True),
+            (1.0, False),
+            (0.5, False),
+            (0.35, False),
+        ):
             if new and seed == 1:
                 continue
             raw = self.study.raw
@@ -461,6 +471,8 @@ class Fits:
             high = self.observations.fit({at: v[-1] + 1 for at, v in seen.items()})
             if low is not None and high is not None:
                 return ["range", low, high]
+        if len(set(seen.values())) == 1:
+            return ["rows", list(next(iter(seen.values())))]  # parts of a sequence, say
         by_list = groups.chosen_by_list(seen, [fields.lists(raw) for raw in self.raws])
         layers = {at: self.study.last(raw) for at, raw in enumerate(self.raws)}
         by_step = groups.chosen_by_step(seen, layers, self.observations.points)
@@ -477,6 +489,15 @@ def _counts(value: Any) -> bool:
 def _same(one: dict[str, Group], other: dict[str, Group]) -> bool:
     return one.keys() == other.keys() and all(
         one[k].shape == other[k].shape and one[k].rows == other[k].rows for k in one
+    )
+
+
+def _resized(seen: dict[str, Group], base: dict[str, Group]) -> bool:
+    """Tell whether the same rows of the same names have other shapes."""
+    both = seen.keys() & base.keys()
+    return (
+        any(seen[n].shape != base[n].shape and seen[n].rows == base[n].rows for n in both)
+        and seen.keys() == base.keys()
     )
 
 

@@ -73,7 +73,7 @@ class _Reader:
             isinstance(seen[0], list)
             and sort != "sized"
             and path not in self.listed
-            and self._listed_alike(path, seen[0])
+            and self._listed_alike(path, seen[0], sort)
         ):
             return
         value = self._value(path, sort)
@@ -126,12 +126,13 @@ class _Reader:
         known = {repr(item) for item in seen}
         return len(value) == self._value(layers, kind[0]) and {repr(x) for x in value} <= known
 
-    def _listed_alike(self, path: str, seen: list[Any]) -> bool:
+    def _listed_alike(self, path: str, seen: list[Any], sort: str) -> bool:
         """Tell whether a list that picks nothing is absent, or has no other values than were tried."""
         value = _at(self.raw, path)
+        numbers = any(isinstance(item, int) and not isinstance(item, bool) for item in seen)
         if value is _ABSENT or value is None:
-            return True
-        if any(isinstance(item, int) and not isinstance(item, bool) for item in seen):
+            return not (numbers and sort == "fixed")
+        if numbers:
             return bool(value == seen)  # numbers of layers: fewer of them are another model
         known = {repr(item) for item in seen}
         return isinstance(value, list) and all(repr(item) in known for item in value)
