@@ -1,4 +1,4 @@
-"""Write docs/harvested.md: which classes a map answers for, why not, and how the maps agree with real loaders.
+"""Write docs/harvested.md: which classes a map answers for, why not, and how maps and real loaders agree.
 
 ``python -m tests.engines.maps_page [COUNTS.json]``; COUNTS is what `map_agreement` printed for the newest
 release. Without it the counts that the page has are kept.
@@ -32,21 +32,22 @@ KINDS = (
 )
 _HEAD = """# Classes harvested by machine
 
-Made by `python -m tests.engines.maps_page`; do not edit. `python -m workbench.loaders.harvesting` runs the real
-loader of each registered class on synthetic keys, in the environment of one release, without weights or a GPU. A
-class has a **complete** map if every key and parameter is explained, at sizes other than those it was found with.
-Only complete maps say that a checkpoint loads or does not load. Classes with a profile written by hand do not
-need one ([conformance.md](conformance.md)).
+Made by `python -m tests.engines.maps_page`; do not edit. `python -m workbench.loaders.harvesting` runs the
+real loader of each registered class on synthetic keys, in the environment of one release, without weights
+or a GPU. A class has a **complete** map if every key and parameter is explained, at other sizes than those
+that it was found with. Only complete maps say that a checkpoint loads or does not load. Classes with a
+profile written by hand do not need one ([conformance.md](conformance.md)).
 
-What this does not show: one rank, bf16 and fp32 weights. A checkpoint with a `quantization_config` is "cannot tell".
-A config with a value that the harvest did not try is "cannot tell", and so is a name that it has not met.
+Not covered: more than one rank, quantised weights, and what a class does after it has loaded. A checkpoint
+with a `quantization_config` is "cannot tell". So is a config with a value that the harvest did not try, and
+a name that it has not met.
 """
 _AGREEMENT = """
 ## Agreement with the real loader
 
-transformers' own classes wrote a small checkpoint of other sizes for each class that it has, and each was damaged in
-three ways: a tensor removed, renamed, made longer. SGLang {release}'s real loader says what becomes of each
-(`python -m tests.engines.map_agreement {release}`). `open`: the map says "cannot tell".
+transformers' own classes wrote a small checkpoint of other sizes for each class that it has, and each was
+damaged in three ways: a tensor removed, renamed, made longer. The real loader of SGLang {release} shows what
+happens to each (`python -m tests.engines.map_agreement {release}`). `open`: the map says "cannot tell".
 
 {said}
 """

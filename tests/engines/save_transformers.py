@@ -10,7 +10,6 @@ import sys
 import types
 from typing import Any
 
-
 MOST = 30_000_000  # parameters
 # Fields of a small part that sees or hears, where a config has such parts.
 SENSE = {

@@ -78,7 +78,8 @@ def test_an_overlay_links_the_file_that_stays_as_it_is(tmp_path: Path) -> None:
     fixed = workbench.fix_checkpoint(source, ENGINE, tmp_path / "over", overlay=True)
     assert fixed.ok is plain.ok is True
     first, second = (tmp_path / "over" / f"model-0000{n}-of-00002.safetensors" for n in (1, 2))
-    assert first.samefile(source / first.name) and not first.is_symlink()
+    assert first.samefile(source / first.name)
+    assert not first.is_symlink()
     assert not second.samefile(source / second.name)
     for file in (first, second):
         copied = load_file(tmp_path / "copy" / file.name)

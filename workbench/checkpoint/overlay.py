@@ -1,4 +1,4 @@
-"""Files of a repaired copy that take their bytes from the source: links, and blocks that a file system shares."""
+"""Files of a repaired copy that take their bytes from the source: links, and shared blocks."""
 
 from __future__ import annotations
 
@@ -55,13 +55,14 @@ def write_shard(
         while view:
             view = view[new.write(view) :]
         for begin, end in pieces:
-            while begin < end:
-                number = os.copy_file_range(old.fileno(), new.fileno(), end - begin, begin)
+            at = begin
+            while at < end:
+                number = os.copy_file_range(old.fileno(), new.fileno(), end - at, at)
                 if not number:
                     raise CheckpointError(
                         f"{source} is shorter than when it was opened",
-                        why=f"it ends {end - begin:,} bytes too early",
+                        why=f"it ends {end - at:,} bytes too early",
                         next_step="Open the checkpoint again when the writer is done.",
                     )
-                begin += number
+                at += number
         os.fsync(new.fileno())

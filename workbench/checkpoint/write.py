@@ -108,8 +108,8 @@ def write_renamed(
     drop
         Names (old ones) of tensors to leave out.
     overlay
-        Give shards in which nothing changes a second name (a hard link). Of the others only the header is new: the kernel copies the
-        data, or shares its blocks where the file system can; it is not read back.
+        Give shards in which nothing changes a second name (a hard link). Of the others only the header is
+        new: the kernel copies the data, or shares its blocks where it can; it is not read back.
 
     Returns
     -------

@@ -76,7 +76,8 @@ def class_map(record: dict[str, Any]) -> ClassMap:
         ],
     }
     names = (
-        "fields", "defaults", "aliases", "unknown", "shared", "unread", "bounds", "families", "beyond", "words",
+        "fields", "defaults", "aliases", "unknown", "shared", "unread", "bounds", "families", "beyond",
+        "words",
     )  # fmt: skip
     more = {name: record[name] for name in names if name in record}
     return msgspec.convert(kept | more, ClassMap)

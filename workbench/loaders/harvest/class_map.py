@@ -9,7 +9,8 @@ from typing import Any
 from . import configs, enrich, families, fields, groups, loading, names
 from .engine import Builder
 from .expressions import column_values, constant, value_of
-from .study import DRAFT, Fits, Json, Study
+from .fits import Fits
+from .study import DRAFT, Json, Study
 
 Slot = list[
     Any
@@ -57,7 +58,7 @@ def _observed(
 
 
 def _fitted(cls: Any, study: Study, said: Json) -> Json:
-    """Return what holds at every config: expressions of sizes, rules of rows, and what they were proved by."""
+    """Return what holds at every config: expressions of sizes, rules of rows, and their proof."""
     builder, raw, record = study.builder, study.raw, Json()
     added = said.pop("added")
     record["model_type"] = raw.get("model_type") if builder.config_class is None else ""
@@ -207,7 +208,7 @@ def _disproved(study: Study, slots: list[Slot], raw: Json) -> list[str]:
 
 
 def _bounds(study: Study, fits: Fits, slots: list[Slot]) -> dict[str, int]:
-    """Return how many layers the map holds for, where a field numbers layers beyond those of the first config.
+    """Return how many layers the map holds for, where a field numbers layers beyond the first config's.
 
     ``moe_layer_end_index: 27`` says nothing in a model of 4 layers, and much in one of 40.
     """

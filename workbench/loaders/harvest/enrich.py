@@ -96,7 +96,7 @@ def _number(builder: Builder, raw: Json, path: str, value: Any, plain: Any) -> l
 
 
 def _unmoved(builder: Builder, raw: Json, path: str, value: Any) -> bool:
-    """Tell whether transformers' own class saves the same with and without a number: files do not follow it."""
+    """Tell whether transformers' own class saves the same with another number: files do not follow it."""
     name = builder.cls.__name__
     before = names.saved_by_transformers(name, builder.config(raw))
     after = names.saved_by_transformers(name, builder.config(fields.changed(raw, path, value)))

@@ -21,7 +21,7 @@ def tensor(shape: Shape, dtype: str) -> Any:
 
 
 def mappings_of(model: Any, watch: Any) -> list[Mapping]:
-    """Return the substitutions that the loader makes, seen while it loads one key of each part of the model."""
+    """Return the substitutions that the loader makes, seen while it loads one key of each part."""
     found: list[Mapping] = []
     first: dict[str, tuple[str, Any]] = {}
     for name, parameter in model.named_parameters():

@@ -117,7 +117,7 @@ class _Reader:
             raise NotCovered(f"{path} is {value!r:.60}, which was not tried")
 
     def _as_long(self, path: str, value: list[Any], seen: list[Any]) -> bool:
-        """Tell whether a list of which only the length counts has the right one: one entry a layer, or so many."""
+        """Tell whether a list has the right length, where only that counts: one entry a layer, or so many."""
         part = path.rpartition(".")[0]
         layers = f"{part}.num_hidden_layers" if part else "num_hidden_layers"
         kind = self.found.fields.get(layers)
