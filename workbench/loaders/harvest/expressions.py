@@ -99,9 +99,9 @@ class Observations:
             tries.append([*one_less, *constant(1)])
         tries.append(self._affine(values, fields))
         for terms in itertools.chain(tries, self._by_heads(values, fields)):
-            if terms is not None and all(
-                value_of(terms, self.points[at]) == value for at, value in values.items()
-            ):
+            if terms is None or not credible(terms):
+                continue
+            if all(value_of(terms, self.points[at]) == value for at, value in values.items()):
                 return terms
         return None
 
