@@ -21,8 +21,8 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "harvested.md"
 Counts = Mapping[str, Sequence[int]]  # class -> checkpoints, same, open, differ
 # Beginning of a reason -> its kind, as the page calls it.
 KINDS = (
-    ("a config", "no config was found that the class can be built of"),
-    ("a key", "no name of a tensor was found for a parameter"),
+    ("a config", "a config that the class can be built of was not found"),
+    ("a key", "the name of a tensor was not found for a parameter"),
     ("the sizes", "sizes or numbers of layers do not follow from config.json"),
     ("how the sizes", "sizes or numbers of layers do not follow from config.json"),
     ("at other sizes", "at other sizes the loader did something else than the map says"),

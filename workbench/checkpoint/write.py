@@ -290,7 +290,7 @@ def _write_weights(
         header, pieces = _new_header(table, new_names, kept, ckpt.shard_metadata(shard))
         target = folder / shard
         target.parent.mkdir(parents=True, exist_ok=True)
-        same = [new_names[row] for row in rows] == [table.names[row] for row in rows]
+        same = all(new_names[row] == table.names[row] for row in rows.tolist())
         if not overlay or not _shared(source, target, header, pieces, same):
             _write_shard(source, target, header, pieces)
         written.append(shard)

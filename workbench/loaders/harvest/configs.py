@@ -165,9 +165,9 @@ def _candidates(cls: Any, configs: Configs) -> Iterator[tuple[str, Any, Json]]:
     if name in TABLE and "model_type" in TABLE[name][1] and not TABLE[name][0]:
         yield "table", Whole, TABLE[name][1]
     elif name in TABLE:
-        kind, more = TABLE[name]
-        own, _, plain = kind.rpartition(":")  # "hf:" in front: transformers' class, not SGLang's
-        cls_ = (None if own else configs.get(plain)) or getattr(transformers, plain, None)
+        source, more = TABLE[name]
+        theirs, _, plain = source.rpartition(":")  # "hf:" in front: transformers' class, not SGLang's
+        cls_ = (None if theirs else configs.get(plain)) or getattr(transformers, plain, None)
         if more.get("num_hidden_layers") == 1:  # some releases take no more
             yield "table", cls_, more | {"num_hidden_layers": 2}
         yield "table", cls_, more

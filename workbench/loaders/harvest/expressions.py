@@ -118,7 +118,7 @@ class Observations:
             size = {at: Fraction(self.points[at][wide], self.points[at][heads]) for at in values}
             scaled = {at: value / size[at] for at, value in values.items()}
             sums = self._affine(scaled, [f for f in fields if scaled[self.single[f]] != scaled[0]])
-            yield [[n, d, _product(powers, wide, heads)] for n, d, powers in sums]
+            yield [[n, d, _product(powers, wide, heads)] for n, d, powers in sums or ()]
 
     def _monomial(self, values: Mapping[int, int], fields: list[str]) -> Terms | None:
         base = self.points[0]

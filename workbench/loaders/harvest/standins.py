@@ -275,7 +275,8 @@ def _no_moves(torch: Any) -> None:
             return module
 
     torch.nn.Module.to = to
-    for module in list(sys.modules.values()):
+    modules: list[Any] = list(sys.modules.values())
+    for module in modules:
         if getattr(module, "__name__", "").startswith("sglang.srt.models"):
             if hasattr(module, "_require_cuda"):
                 module._require_cuda = lambda *_, **__: None

@@ -99,7 +99,7 @@ class Study:
             plain.update({k: v for k, v in inverted.items() if k not in self.stacked})
             reports = {label: loader.whole(keys) for label, keys in every_label if keys}
         if not reports:
-            raise ValueError("no name was found for any of its parameters")
+            raise ValueError("names for its parameters were not found")
         self.best = min(
             reports, key=lambda label: (self._lacking(reports[label]), label != "saved")
         )
