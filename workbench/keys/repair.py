@@ -63,6 +63,8 @@ def fix_checkpoint(
 
     checkpoint = ckpt if isinstance(ckpt, Checkpoint) else open_checkpoint(ckpt)
     folder = check_out(checkpoint, out, target=target)
+    if not isinstance(overlay, bool):
+        raise WorkbenchError("overlay= is True or False", next_step="Give one of them.")
     dropped = _dropped(checkpoint, drop)
     rest = _without(checkpoint, dropped) if dropped else checkpoint
     before = diff_keys(rest, model, target=target)
@@ -93,7 +95,8 @@ def _dropped(checkpoint: Checkpoint, patterns: Sequence[str]) -> list[str]:
     WorkbenchError
         A pattern names no tensor: it is a mistake, and another file would be written than is meant.
     """
-    if isinstance(patterns, str) or not all(isinstance(p, str) and p for p in patterns):
+    listed = isinstance(patterns, list | tuple)
+    if not listed or not all(isinstance(p, str) and p for p in patterns):
         raise WorkbenchError(
             "drop= is a list of names or patterns of tensors",
             next_step='Give a list: drop=["verifier_*"].',
