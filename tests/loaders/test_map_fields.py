@@ -106,8 +106,8 @@ def test_heads_in_one_tensor_are_a_sum_of_quotients() -> None:
     base = {"hidden_size": 512, "num_attention_heads": 16, "kv": 4}
     seen = Observations(base)
     values = {0: rows(**base)}
-    for field in base:
-        point = base | {field: 2 * base[field]}
+    for field, size in base.items():
+        point = base | {field: 2 * size}
         values[seen.add(point, field)] = rows(**point)
     for pair in sorted(map(sorted, seen.pairs_needed(values))):
         point = base | {field: 2 * base[field] for field in pair}

@@ -166,7 +166,9 @@ def _candidates(cls: Any, configs: Configs) -> Iterator[tuple[str, Any, Json]]:
         yield "table", Whole, TABLE[name][1]
     elif name in TABLE:
         source, more = TABLE[name]
-        theirs, _, plain = source.rpartition(":")  # "hf:" in front: transformers' class, not SGLang's
+        theirs, _, plain = source.rpartition(
+            ":"
+        )  # "hf:" in front: transformers' class, not SGLang's
         cls_ = (None if theirs else configs.get(plain)) or getattr(transformers, plain, None)
         if more.get("num_hidden_layers") == 1:  # some releases take no more
             yield "table", cls_, more | {"num_hidden_layers": 2}
