@@ -370,5 +370,8 @@ TABLE: dict[str, tuple[str, Json]] = {
             }
         },
     ),
-    "MiniMaxM2ForCausalLM": ("MiniMaxM2Config", {"qk_norm_type": "per_layer", "use_qk_norm": True}),
+    "MiniMaxM2ForCausalLM": (
+        "MiniMaxM2Config",
+        {"qk_norm_type": "per_layer", "use_qk_norm": True, "rotary_dim": 64},
+    ),
 }
