@@ -8,6 +8,38 @@ from __future__ import annotations
 import json
 import sys
 import types
+from typing import Any
+
+MOST = 30_000_000  # parameters
+# Fields of a small part that sees or hears, where a config has such parts.
+SENSE = {
+    "depth": 2,
+    "num_hidden_layers": 2,
+    "hidden_size": 64,
+    "embed_dim": 64,
+    "num_heads": 4,
+    "num_attention_heads": 4,
+    "intermediate_size": 96,
+    "image_size": 56,
+    "patch_size": 14,
+    "projection_dim": 64,
+    "fullatt_block_indexes": [1],
+}
+
+
+def _config(kind: Any, fields: dict[str, Any]) -> Any:
+    """Return a small config, its parts small, too."""
+    parts = {}
+    for part, made in (getattr(kind, "sub_configs", None) or {}).items():
+        text = part in ("text_config", "language_config", "llm_config")
+        default = made() if isinstance(made, type) and made.__name__ != "AutoConfig" else kind()
+        default = default if default.__class__ is made else getattr(default, part)
+        given = fields if text else SENSE | {"out_hidden_size": fields["hidden_size"]}
+        known = default.to_dict()
+        parts[part] = known | {name: value for name, value in given.items() if name in known}
+        if "layer_types" in parts[part]:
+            parts[part].pop("layer_types")
+    return kind(**parts) if parts else kind(**fields)
 
 
 def main() -> None:
@@ -23,7 +55,12 @@ def main() -> None:
         try:
             cls = getattr(transformers, name)
             torch.manual_seed(0)
-            model = cls(cls.config_class(**fields)).to(torch.bfloat16)
+            config = _config(cls.config_class, fields)
+            with torch.device("meta"):
+                count = sum(p.numel() for p in cls(config).parameters())
+            if count > MOST:
+                raise ValueError(f"{count:,} parameters: the fields do not make it small")
+            model = cls(config).to(torch.bfloat16)
             model.config.architectures = [name]
             model.save_pretrained(folder)
         except Exception as error:  # the class may not exist in this release

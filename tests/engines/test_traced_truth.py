@@ -8,6 +8,7 @@ import pytest
 
 import workbench
 
+from ..keys.test_repair import in_two_files
 from . import environments
 
 pytestmark = pytest.mark.engine
@@ -36,6 +37,15 @@ def test_the_real_loader_accepts_the_repaired_copy(
     assert after.ok is True
     assert after.ignored == ("t2d",)
     assert after.shared == ("model.embed_tokens.weight",)
+    assert not after.missing
+
+
+def test_the_real_loader_accepts_an_overlay(tmp_path: Path) -> None:
+    source, engine = in_two_files(tmp_path / "source"), "sglang==0.5.11"
+    workbench.fix_checkpoint(source, engine, tmp_path / "over", overlay=True)
+    after = workbench.diff_keys(tmp_path / "over", engine, python=python("0.5.11"))
+    assert after.basis == "traced"
+    assert after.ok is True
     assert not after.missing
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import hashlib
 import json
 import os
@@ -15,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from workbench.checkpoint import overlay as links
 from workbench.checkpoint.columns import Ints
 from workbench.checkpoint.header_columns import Specs
 from workbench.checkpoint.records import TensorTable
@@ -85,6 +87,7 @@ def write_renamed(
     *,
     config: Mapping[str, Any] | None = None,
     drop: Collection[str] = (),
+    overlay: bool = False,
 ) -> Written:
     """Write a copy of a checkpoint under other tensor names; the data is copied and then compared.
 
@@ -104,6 +107,9 @@ def write_renamed(
         The config.json to write; None copies the source's.
     drop
         Names (old ones) of tensors to leave out.
+    overlay
+        Give shards in which nothing changes a second name (a hard link). Of the others only the header is
+        new: the kernel copies the data, or shares its blocks where it can; it is not read back.
 
     Returns
     -------
@@ -121,8 +127,8 @@ def write_renamed(
     out = check_out(ckpt, out_folder)
     kept = np.array([name is not None for name in new_names], dtype=bool)
     nbytes = int((ckpt.table.end - ckpt.table.begin)[kept].sum())
-    with _building(out, nbytes) as temporary:
-        weights, weight_map = _write_weights(ckpt, new_names, temporary)
+    with _building(out, 0 if overlay else nbytes) as temporary:
+        weights, weight_map = _write_weights(ckpt, new_names, temporary, overlay)
         if len(weights) > 1 or ckpt.index_name:
             _write_index(temporary, ckpt.index_name, weight_map, nbytes)
         left = _copy_other_files(ckpt, temporary)
@@ -266,7 +272,7 @@ def _sync(path: Path) -> None:
 
 
 def _write_weights(
-    ckpt: Checkpoint, new_names: list[str | None], folder: Path
+    ckpt: Checkpoint, new_names: list[str | None], folder: Path, overlay: bool
 ) -> tuple[list[str], dict[str, str]]:
     """Write the shards; return their names, and new name -> shard."""
     table = ckpt.table
@@ -284,7 +290,9 @@ def _write_weights(
         header, pieces = _new_header(table, new_names, kept, ckpt.shard_metadata(shard))
         target = folder / shard
         target.parent.mkdir(parents=True, exist_ok=True)
-        _write_shard(source, target, header, pieces)
+        same = all(new_names[row] == table.names[row] for row in rows.tolist())
+        if not overlay or not _shared(source, target, header, pieces, same):
+            _write_shard(source, target, header, pieces)
         written.append(shard)
         weight_map |= {name: shard for row in kept if (name := new_names[row]) is not None}
     return written, weight_map
@@ -366,6 +374,21 @@ def _write_shard(source: Path, target: Path, header: bytes, pieces: list[_Piece]
             why="the disk or the memory of this machine is faulty",
             next_step="Write to another disk, and check this one.",
         )
+
+
+def _shared(source: Path, target: Path, header: bytes, pieces: list[_Piece], same: bool) -> bool:
+    """Link a shard that is the same, else let the kernel copy its data; False where that cannot be done."""
+    try:
+        if same:
+            links.link(source, target)
+            return True
+        links.write_shard(source, target, header, [(p.begin, p.end) for p in pieces])
+    except OSError as error:
+        target.unlink(missing_ok=True)
+        if error.errno == errno.ENOSPC:
+            raise
+        return False
+    return True
 
 
 def _write_all(file: IO[bytes], data: bytes | memoryview) -> None:

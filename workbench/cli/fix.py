@@ -20,6 +20,18 @@ def fix(
         Path, typer.Option("--out", "-o", help="Folder to write; it must not exist, or be empty.")
     ],
     target: Target = None,
+    drop: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Leave out this tensor; a pattern such as 'verifier_*', or several of both."
+        ),
+    ] = None,
+    overlay: Annotated[
+        bool,
+        typer.Option(
+            "--overlay", help="Link files that stay as they are, instead of copying them."
+        ),
+    ] = False,
     html: Html = None,
     force: Force = False,
     json: Json = False,
@@ -34,6 +46,6 @@ def fix(
     check_folder(out, examined=(ckpt, model, target))
     page = output(html, "page", ckpt, model, target, out, force=force)
     apart(page, out)
-    result = fix_checkpoint(ckpt, model, out, target=target)
+    result = fix_checkpoint(ckpt, model, out, target=target, drop=drop or (), overlay=overlay)
     wrote(out)
     return finish(result, json=json, markdown=markdown, html=page)

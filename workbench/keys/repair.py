@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import fnmatch
 import os
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from workbench.checkpoint.config import Config, Flattened
 from workbench.checkpoint.write import check_out, write_renamed
@@ -14,9 +17,18 @@ from workbench.keys.diff import diff_keys
 from workbench.keys.records import KeyDiff, Rename
 from workbench.keys.rename import apply
 
+if TYPE_CHECKING:
+    from workbench.checkpoint.checkpoint import Checkpoint
+
 
 def fix_checkpoint(
-    ckpt: Any, model: Any, out: str | os.PathLike[str], *, target: Any = None
+    ckpt: Any,
+    model: Any,
+    out: str | os.PathLike[str],
+    *,
+    target: Any = None,
+    drop: Sequence[str] = (),
+    overlay: bool = False,
 ) -> KeyDiff:
     """Write a copy of a checkpoint whose keys and config the engine loads, and diff it again.
 
@@ -29,6 +41,12 @@ def fix_checkpoint(
         As in `diff_keys`.
     out
         The folder to write, which must not exist or be empty.
+    drop
+        Tensors to leave out: names, or patterns such as ``verifier_*``.
+    overlay
+        Give the files that stay as they are a second name (a hard link) instead of copying them, so that
+        only files with renamed or dropped tensors are written. Who changes such a file in place changes it in
+        both folders.
 
     Returns
     -------
@@ -45,12 +63,16 @@ def fix_checkpoint(
 
     checkpoint = ckpt if isinstance(ckpt, Checkpoint) else open_checkpoint(ckpt)
     folder = check_out(checkpoint, out, target=target)
-    before = diff_keys(checkpoint, model, target=target)
+    if not isinstance(overlay, bool):
+        raise WorkbenchError("overlay= is True or False", next_step="Give one of them.")
+    dropped = _dropped(checkpoint, drop)
+    rest = _without(checkpoint, dropped) if dropped else checkpoint
+    before = diff_keys(rest, model, target=target)
     rename = _rule(before)
     refused = before.outcome == "refused"
-    if rename is None and not refused:
+    if rename is None and not refused and not dropped:
         raise _nothing_to_do(before)
-    names = checkpoint.names
+    names = rest.names
     new = apply(rename.steps, names) if rename else list(names)
     flat = _flat(checkpoint.config, before) if refused else None
     write_renamed(
@@ -58,9 +80,50 @@ def fix_checkpoint(
         folder,
         {old: fresh for old, fresh in zip(names, new, strict=True) if old != fresh},
         config=dict(flat) if flat is not None else None,
+        drop=dropped,
+        overlay=overlay,
     )
     after = diff_keys(out, model, target=target)  # named as it was given
     return _with_notes(after, flat.lost if flat is not None else ())
+
+
+def _dropped(checkpoint: Checkpoint, patterns: Sequence[str]) -> list[str]:
+    """Return the tensors to leave out.
+
+    Raises
+    ------
+    WorkbenchError
+        A pattern names no tensor: it is a mistake, and another file would be written than is meant.
+    """
+    listed = isinstance(patterns, list | tuple)
+    if not listed or not all(isinstance(p, str) and p for p in patterns):
+        raise WorkbenchError(
+            "drop= is a list of names or patterns of tensors",
+            next_step='Give a list: drop=["verifier_*"].',
+        )
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        hits = (
+            [pattern] if pattern in checkpoint.table else fnmatch.filter(checkpoint.names, pattern)
+        )
+        if not hits:
+            raise WorkbenchError(
+                f"{checkpoint.source} has no tensor {pattern}, which is to be dropped",
+                next_step="Run workbench diff to see the names.",
+            )
+        found |= dict.fromkeys(hits)
+    return list(found)
+
+
+def _without(checkpoint: Checkpoint, dropped: Sequence[str]) -> Checkpoint:
+    """Return the checkpoint as it is without some of its tensors; what it was opened from is the same."""
+    gone = set(dropped)
+    rest = copy.copy(checkpoint)
+    vars(rest).pop("quantization", None)  # of all tensors
+    rest.table = checkpoint.table.select(
+        [at for at, name in enumerate(checkpoint.names) if name not in gone]
+    )
+    return rest
 
 
 def _flat(config: Config, diff: KeyDiff) -> Flattened:
@@ -88,6 +151,7 @@ def _rule(diff: KeyDiff) -> Rename | None:
     if not diff.dropped:
         return None
     chosen = next((rename for rename in diff.renames if rename.chosen), None)
+    step = "Run workbench diff, and save the draft again with the names that the engine expects."
     if chosen is not None and not chosen.fuses:
         return chosen
     proved = [rename.text for rename in diff.renames if rename.proved]
@@ -97,12 +161,13 @@ def _rule(diff: KeyDiff) -> Rename | None:
         why = "several renames are proved equally well: " + "; ".join(proved)
     elif diff.renames:
         why = f"the best rename repairs only a part: {diff.renames[0].proof}"
+        step = "Run workbench diff. Tensors that the engine does not need can be left out: fix --drop NAME."
     else:
         why = "the lost keys cannot be renamed to what is missing"
     raise WorkbenchError(
         f"{diff.checkpoint} is not repaired for {diff.engine_text}",
         why=why,
-        next_step="Run workbench diff, and save the draft again with the names that the engine expects.",
+        next_step=step,
     )
 
 

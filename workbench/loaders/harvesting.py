@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from workbench.loaders.harvest.expressions import credible
 from workbench.loaders.maps.records import ClassMap, Maps
 from workbench.loaders.running import FOREIGN
 
@@ -39,8 +40,12 @@ def seen(python: str, classes: Sequence[str]) -> Iterator[dict[str, Any]]:
 def why_not(record: dict[str, Any]) -> str:
     """Return why a map is not complete, "" where it is."""
     if record.get("why") or not record.get("slots"):
-        tried = record.get("tries") or [""]
-        return f"{record.get('why', 'nothing loads')} {tried[-1]}".strip()[:200]
+        why = record.get("why", "nothing loads")
+        why = "it took too long" if why.startswith("stopped") else why
+        tried = (record.get("tries") or [""])[0].partition(": ")[
+            2
+        ]  # where the config is from says little
+        return f"{why}: {' '.join(tried.split())}"[:200] if tried else why[:200]
     for field, said in (
         ("lacks", "a key was not found for"),
         ("unfit", "the sizes or numbers of these do not follow from config.json:"),
@@ -48,6 +53,9 @@ def why_not(record: dict[str, Any]) -> str:
     ):
         if record.get(field):
             return f"{said} {', '.join(record[field][:2])}"[:200]
+    odd = [s[0] for s in record["slots"] if s[5] and not all(map(credible, s[2] or ()))]
+    if odd:
+        return f"how the sizes of these are computed was not found: {', '.join(odd[:2])}"[:200]
     return "" if record.get("complete") else "it could not be built at other sizes"
 
 
@@ -62,11 +70,17 @@ def class_map(record: dict[str, Any]) -> ClassMap:
         "model_type": record["model_type"] or "",
         "slots": [_slot(slot) for slot in record["slots"]],
         "variants": [
-            [p, v, gone, [_slot(s) for s in come]] for p, v, gone, come in record["variants"]
+            [p, v, gone, [_slot(s) for s in come]]
+            for p, v, gone, come in record["variants"]
+            if all(credible(terms) for slot in come for terms in slot[2] or ())
         ],
     }
-    names = ("fields", "defaults", "aliases", "unknown", "shared", "families", "beyond", "words")
-    return msgspec.convert(kept | {name: record[name] for name in names}, ClassMap)
+    names = (
+        "fields", "defaults", "aliases", "unknown", "shared", "unread", "bounds", "families", "beyond",
+        "words",
+    )  # fmt: skip
+    more = {name: record[name] for name in names if name in record}
+    return msgspec.convert(kept | more, ClassMap)
 
 
 def _slot(slot: Sequence[Any]) -> list[Any]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 from . import configs, enrich, families, fields, groups, loading, names
 from .engine import Builder
 from .expressions import column_values, constant, value_of
-from .study import DRAFT, Fits, Json, Study
+from .fits import Fits
+from .study import DRAFT, Json, Study
 
 Slot = list[
     Any
@@ -18,18 +20,48 @@ Slot = list[
 def harvest(cls: Any, all_configs: configs.Configs, watch: Any) -> Json:
     """Return what was seen of a class, as its map holds it."""
     record: Json = {"class": cls.__name__, "module": cls.__module__.rpartition(".")[2], "slots": []}
-    found = _config(cls, all_configs, watch, record)
-    if found is None:
-        return record | {"why": "a config that it can be built of was not found"}
-    builder, raw = found
-    raw, added, unknown = enrich.enriched(builder, raw)
-    record |= {"model_type": raw.get("model_type") if builder.config_class is None else ""}
-    study = Study(builder, raw, watch)
     if not hasattr(cls, "load_weights"):
         return record | {"why": "it has no load_weights"}
-    study.observe()
+    tries: list[str] = []
+    best: tuple[int, Study, Json] | None = None
+    for found in itertools.islice(_found(cls, all_configs, watch, tries), 4):
+        study, said = _observed(found, watch, tries)
+        if study is not None and (best is None or len(study.lacks) < best[0]):
+            best = len(study.lacks), study, said
+        if best is not None and not best[0]:
+            break
+    record["tries"] = tries[:3]
+    if best is None:
+        return record | {"why": "a config that it can be built of was not found"}
+    _, study, said = best
+    return record | said | _fitted(cls, study, said)
+
+
+def _observed(
+    found: tuple[Builder, Json, Json], watch: Any, tries: list[str]
+) -> tuple[Study | None, Json]:
+    """Load everything at a config; None, with the reason noted, where that cannot be done."""
+    builder, raw, said = found
+    try:
+        raw, said["added"], said["unknown"] = enrich.enriched(builder, raw)
+        study = Study(builder, raw, watch)
+        study.observe()
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        tries.append(f"{said['source']}: {type(error).__name__}: {str(error)[:120]}")
+        return None, said
     if study.unsupported:
-        return record | {"why": study.unsupported}
+        tries.append(f"{said['source']}: {study.unsupported}")
+        return None, said
+    return study, said
+
+
+def _fitted(cls: Any, study: Study, said: Json) -> Json:
+    """Return what holds at every config: expressions of sizes, rules of rows, and their proof."""
+    builder, raw, record = study.builder, study.raw, Json()
+    added = said.pop("added")
+    record["model_type"] = raw.get("model_type") if builder.config_class is None else ""
     fits = Fits(study)
     fits.try_fields()
     fits.try_pairs()
@@ -39,49 +71,71 @@ def harvest(cls: Any, all_configs: configs.Configs, watch: Any) -> Json:
     record["shared"] = (
         sorted({names.template(n) for n in study.shared}) if DRAFT.search(cls.__name__) else []
     )
+    record["unread"] = sorted({names.template(n) for n in study.unread})
     record["lacks"] = sorted({names.template(n) for n in study.lacks})
     record["unfit"] = [s[0] for s in slots if None in s[1:4]]
     record["disproved"] = [said for raw in joints for said in _disproved(study, slots, raw)][:8]
     record["proofs"] = len(joints)
     record["fields"] = fits.kinds
+    if fields.asks_type(cls):
+        record["fields"]["model_type"] = ["among", raw.get("model_type")]
+    record["bounds"] = _bounds(study, fits, slots) if joints else {}
     record["defaults"] = enrich.defaults(builder, raw, fits.kinds) | added
     record["aliases"] = enrich.aliases(builder, raw)
-    record["unknown"] = unknown
-    record["variants"] = _variants(study, fits, slots, joints)
-    record |= _probes(study, slots)
-    record["builds"] = study.builds
     good = joints and not (record["lacks"] or record["unfit"] or record["disproved"])
+    if good:  # what else there is to know is of use to a complete map only
+        record["variants"] = _variants(study, fits, slots, joints)
+        record |= _probes(study, slots)
+    record["builds"] = study.builds
     record["complete"] = bool(good)
     return record
 
 
-def _config(
-    cls: Any, all_configs: configs.Configs, watch: Any, record: Json
-) -> tuple[Builder, Json] | None:
-    """Find a config that the class can be built of; say what was tried."""
-    tries: list[str] = []
+def _found(
+    cls: Any, all_configs: configs.Configs, watch: Any, tries: list[str]
+) -> Iterator[tuple[Builder, Json, Json]]:
+    """Yield the configs that the class can be built of, and where each is from; note why others fail."""
+    from transformers import PretrainedConfig
+
     for source, kind, more in configs.candidates(cls, all_configs):
         for served, distinct in ((True, True), (True, False), (False, True), (False, False)):
-            if served and kind is None:
+            whole = kind is configs.Whole
+            if (served and kind is None) or (whole and distinct):
                 continue
-            from transformers import PretrainedConfig
-
-            builder = Builder(cls, None if served else kind or PretrainedConfig)
+            plain = PretrainedConfig if whole or kind is None else kind
+            builder = Builder(cls, None if served else plain)
             try:
                 small = configs.fields_of(cls, kind, more, distinct)
                 raw = builder.completed(small, configs.guess)
+                raw = _deep_enough(builder, raw)
             except BaseException as error:
                 if isinstance(error, KeyboardInterrupt):
                     raise
-                tries.append(
-                    f"{source}: {type(error).__name__}: {str(error)[:120]} ({watch.place_of(error)})"
-                )
+                said = f"{source}: {type(error).__name__}: {str(error)[:120]}"
+                tries.append(f"{said} ({watch.place_of(error)})")
                 continue
-            record |= {"source": source, "served": served}
-            record["guessed"] = sorted(_guessed(builder, kind, raw, more))
-            return builder, raw
-    record["tries"] = tries[:3]
-    return None
+            guessed = sorted(_guessed(builder, kind, raw, more))
+            yield builder, raw, {"source": source, "served": served, "guessed": guessed}
+            break
+
+
+def _deep_enough(builder: Builder, raw: Json) -> Json:
+    """Return the config with so many layers that a rule for them can be seen.
+
+    One more dense layer must leave others with experts, and every fourth layer needs a second one.
+    """
+    for path, value in list(fields.leaves(raw)):
+        part, _, name = path.rpartition(".")
+        layers = f"{part}.num_hidden_layers" if part else "num_hidden_layers"
+        need = 0
+        if name in fields.DENSE_BEFORE and isinstance(value, int) and value > 0:
+            need = 4
+        elif name == "full_attention_interval" and value == 4:
+            need = 8
+        if 0 < (fields.at(raw, layers) or 9) < need:
+            raw = fields.changed(raw, layers, need)
+            builder.build(raw)
+    return raw
 
 
 def _guessed(builder: Builder, kind: Any, raw: Json, more: Json) -> set[str]:
@@ -148,9 +202,31 @@ def _disproved(study: Study, slots: list[Slot], raw: Json) -> list[str]:
     said += [
         f"{n} is not written"
         for n, f in report["written"].items()
-        if f < 1 and n not in study.shared
+        if f < 1 and n not in study.shared and n not in study.unread
     ]
     return said
+
+
+def _bounds(study: Study, fits: Fits, slots: list[Slot]) -> dict[str, int]:
+    """Return how many layers the map holds for, where a field numbers layers beyond the first config's.
+
+    ``moe_layer_end_index: 27`` says nothing in a model of 4 layers, and much in one of 40.
+    """
+    found: dict[str, int] = {}
+    for path, kind in fits.kinds.items():
+        part, _, name = path.rpartition(".")
+        layers = f"{part}.num_hidden_layers" if part else "num_hidden_layers"
+        count, value = fields.at(study.raw, layers), kind[1]
+        if not isinstance(count, int) or not isinstance(value, int) or "layer" not in name:
+            continue
+        if path == layers or not count < value < 200:
+            continue
+        for more in (value, value + 1, value + 3):
+            raw = fields.changed(study.raw, layers, more)
+            if _disproved(study, slots, raw):
+                found[layers] = min(more - 1, found.get(layers, more))
+                break
+    return found
 
 
 def _variants(study: Study, fits: Fits, slots: list[Slot], joints: list[Json]) -> list[list[Any]]:

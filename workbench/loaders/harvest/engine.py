@@ -11,10 +11,13 @@ import os
 import pkgutil
 import re
 import socket
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+from . import standins
 
 TINY = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 128,
@@ -88,7 +91,7 @@ def registry(names: Sequence[str] = ()) -> tuple[dict[str, Any], dict[str, str]]
         if names and not (file.exists() and wanted.search(file.read_text(encoding="utf-8"))):
             continue
         try:
-            module = importlib.import_module(name)
+            module = _imported(name)
         except BaseException as error:  # a module may even try to end the process
             errors[short] = f"{type(error).__name__}: {str(error)[:160]}"
             continue
@@ -98,11 +101,28 @@ def registry(names: Sequence[str] = ()) -> tuple[dict[str, Any], dict[str, str]]
     return found, errors
 
 
+_NO_NAME = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
+
+
+def _imported(name: str) -> Any:
+    """Import a module of models; names that SGLang's own modules have only with a GPU are offered to it."""
+    for _ in range(6):
+        try:
+            return importlib.import_module(name)
+        except ImportError as error:
+            match = _NO_NAME.search(str(error))
+            if not match or not match[2].startswith("sglang."):
+                raise
+            setattr(sys.modules[match[2]], match[1], standins.Name(f"{match[2]}.{match[1]}"))
+    return importlib.import_module(name)
+
+
 class Reads:
     """Note which attributes of configs are asked for while a class is built or loads."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
+        self.paused = False  # while config.json itself is read: that asks for everything
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -116,8 +136,9 @@ class Reads:
         }  # methods, and what transformers asks
 
         def noted(config: Any, name: str) -> Any:
-            if not name.startswith("_") and name not in common:
+            if not self.paused and not name.startswith("_") and name not in common:
                 seen.add(name)
+                seen.add((type(config).attribute_map or {}).get(name, name))
             return original(config, name)
 
         PretrainedConfig.__getattribute__ = noted
@@ -147,15 +168,28 @@ class Builder:
         self.cls = cls
         self.config_class = config_class  # None: read as a server does
         self.reads = Reads()
+        self._served: dict[str, Any] = {}  # reading a config takes longer than copying it
 
     def config(self, raw: Json) -> Any:
-        """Return the config object for these fields."""
+        """Return the config object for these fields, a new one each time: classes write into it."""
         if self.config_class is None:
-            return as_served(raw)
+            text = json.dumps(raw, default=str)
+            if text not in self._served:
+                if len(self._served) > 3:
+                    self._served.clear()
+                self._served[text] = self._read(raw)
+            return copy.deepcopy(self._served[text])
         config = self.config_class.from_dict(copy.deepcopy(raw))
         config.architectures = raw["architectures"]
         _complete(config)
         return config
+
+    def _read(self, raw: Json) -> Any:
+        before, self.reads.paused = self.reads.paused, True
+        try:
+            return as_served(raw)
+        finally:
+            self.reads.paused = before
 
     def build(self, raw: Json) -> Any:
         """Return the model, its parameters without memory."""

@@ -6,7 +6,7 @@ import copy
 import json
 from typing import Any
 
-from . import configs, fields
+from . import configs, fields, names
 from .engine import Builder, holders
 
 Json = dict[str, Any]
@@ -34,7 +34,12 @@ def enriched(builder: Builder, raw: Json) -> tuple[Json, Json, list[str]]:
     unknown: list[str] = []
     part = fields.text_part(raw)
     plain = _signature(builder, raw)
-    for name in fields.absent(raw, builder.reads.names):
+    pairs = aliases(builder, raw).items()
+    other_names = {path.rpartition(".")[2] for path, _ in pairs}
+    other_names |= {
+        name.rpartition(".")[2] for path, name in pairs if fields.at(raw, path) is not None
+    }
+    for name in fields.absent(raw, builder.reads.names - other_names):
         path, value = part + name, configs.guess(name)
         if isinstance(value, bool):
             rule = _flag(builder, raw, path, plain)
@@ -76,14 +81,26 @@ def _number(builder: Builder, raw: Json, path: str, value: Any, plain: Any) -> l
     other = _try(builder, fields.changed(raw, path, value))
     if other is None:
         return None
-    if other == plain and _try(builder, fields.changed(raw, path, value * 2 or 1)) == plain:
+    twice = value * 2 or 1
+    more = _try(builder, fields.changed(raw, path, twice))
+    if other == plain and more == plain:
         return ["class", None]  # it builds nothing
+    if more != plain and _unmoved(builder, raw, path, twice):
+        return None
     for name, derived in fields.derived(raw, path):
         if _try(builder, fields.changed(raw, path, derived)) == plain:
             return ["rule", name]
     if other == plain:
         return ["class", value]
     return None
+
+
+def _unmoved(builder: Builder, raw: Json, path: str, value: Any) -> bool:
+    """Tell whether transformers' own class saves the same with another number: files do not follow it."""
+    name = builder.cls.__name__
+    before = names.saved_by_transformers(name, builder.config(raw))
+    after = names.saved_by_transformers(name, builder.config(fields.changed(raw, path, value)))
+    return bool(before) and before == after
 
 
 def defaults(builder: Builder, raw: Json, kinds: Json) -> Json:
@@ -106,6 +123,8 @@ def defaults(builder: Builder, raw: Json, kinds: Json) -> Json:
             continue
         if one == other and _plain(one):
             found[path] = ["is", one]
+        elif isinstance(one, list) and (cycle := _cycle(builder, raw, path, one)):
+            found[path] = ["cycle", cycle]
         elif (
             isinstance(one, int)
             and rules.get(one) is not None
@@ -113,6 +132,21 @@ def defaults(builder: Builder, raw: Json, kinds: Json) -> Json:
         ):
             found[path] = ["rule", rules[one]]
     return found
+
+
+def _cycle(builder: Builder, raw: Json, path: str, short: list[Any]) -> list[Any]:
+    """Return what a list of one entry a layer repeats when config.json lacks it; [] where it does not."""
+    part = path.rpartition(".")[0]
+    layers = f"{part}.num_hidden_layers" if part else "num_hidden_layers"
+    count = fields.at(raw, layers)
+    if not isinstance(count, int) or len(short) != count:
+        return []
+    more = fields.without(fields.changed(raw, layers, 5 * count + 1), path)
+    long = _filled(builder, more, path)
+    for size in range(1, count + 1):
+        if isinstance(long, list) and long == [long[i % size] for i in range(5 * count + 1)]:
+            return long[:size]
+    return []
 
 
 _MISSING = object()

@@ -6,11 +6,14 @@ and the workbench use this file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import combinations
 from typing import Any
 
+_WIDE = ("hidden_size", "n_embd", "d_model")
+_HEADS = ("num_attention_heads", "n_head", "n_heads")
 Point = Mapping[str, int]
 Terms = list[list[Any]]
 
@@ -40,6 +43,18 @@ def value_of(terms: Sequence[Sequence[Any]], point: Mapping[str, Any]) -> int | 
 def fields_in(terms: Sequence[Sequence[Any]]) -> set[str]:
     """Return the fields that an expression depends on."""
     return {field for _, _, powers in terms for field, _ in powers}
+
+
+def credible(terms: Sequence[Sequence[Any]]) -> bool:
+    """Tell whether an expression can be how a class computes a size.
+
+    A polynomial can be laid through any few values. One with products, fractions and terms of both signs is
+    such a curve: ``(image_size / patch_size) ** 2`` taken for one.
+    """
+    signs = {numerator > 0 for numerator, _, _ in terms}
+    products = any(len(powers) > 1 for _, _, powers in terms)
+    fractions = any(denominator > 1 for _, denominator, _ in terms)
+    return not (len(signs) > 1 and products and fractions)
 
 
 class Observations:
@@ -78,12 +93,32 @@ class Observations:
         if 0 not in values:
             return None
         fields = self.sensitive(values)
-        for terms in (self._monomial(values, fields), self._affine(values, fields)):
-            if terms is not None and all(
-                value_of(terms, self.points[at]) == value for at, value in values.items()
-            ):
+        tries = [self._monomial(values, fields)]
+        one_less = self._monomial({at: value - 1 for at, value in values.items()}, fields)
+        if one_less and fields:  # places of an image, and one for the class
+            tries.append([*one_less, *constant(1)])
+        tries.append(self._affine(values, fields))
+        for terms in itertools.chain(tries, self._by_heads(values, fields)):
+            if terms is None or not credible(terms):
+                continue
+            if all(value_of(terms, self.points[at]) == value for at, value in values.items()):
                 return terms
         return None
+
+    def _by_heads(self, values: Mapping[int, int], fields: list[str]) -> Iterator[Terms]:
+        """Yield sums whose terms are numbers of heads times the size of a head.
+
+        The size of a head is ``hidden_size / num_attention_heads``; q, k and v in one tensor are such a sum.
+        """
+        pairs = ((f"{f.rpartition('.')[0]}.".lstrip("."), f) for f in fields if f.endswith(_WIDE))
+        for part, wide in pairs:
+            heads = next((part + name for name in _HEADS if part + name in fields), None)
+            if heads is None or any(not self.points[at].get(heads) for at in values):
+                continue
+            size = {at: Fraction(self.points[at][wide], self.points[at][heads]) for at in values}
+            scaled = {at: value / size[at] for at, value in values.items()}
+            sums = self._affine(scaled, [f for f in fields if scaled[self.single[f]] != scaled[0]])
+            yield [[n, d, _product(powers, wide, heads)] for n, d, powers in sums or ()]
 
     def _monomial(self, values: Mapping[int, int], fields: list[str]) -> Terms | None:
         base = self.points[0]
@@ -98,14 +133,14 @@ class Observations:
                 return None
             step = Fraction(self.points[at][field]) / Fraction(base[field])
             ratio = Fraction(values[at], values[0])
-            exponent = next((e for e in (1, -1, 2) if step**e == ratio), None)
+            exponent = next((e for e in (1, -1, 2, -2) if step**e == ratio), None)
             if exponent is None:
                 return None
             factor /= Fraction(base[field]) ** exponent
             powers.append([field, exponent])
         return [[factor.numerator, factor.denominator, powers]]
 
-    def _affine(self, values: Mapping[int, int], fields: list[str]) -> Terms | None:
+    def _affine(self, values: Mapping[int, Any], fields: list[str]) -> Terms | None:
         """Return a polynomial in which each field occurs at most once in a term, at most two in one."""
         base = {f: Fraction(self.points[0][f]) for f in fields}
         step = {f: Fraction(self.points[self.single[f]][f]) - base[f] for f in fields}
@@ -136,6 +171,14 @@ class Observations:
         ]
 
 
+def _product(powers: Sequence[Sequence[Any]], wide: str, heads: str) -> list[list[Any]]:
+    """Return the powers of a term times the size of a head."""
+    total = {wide: 1, heads: -1}
+    for field, exponent in powers:
+        total[field] = total.get(field, 0) + exponent
+    return [[field, exponent] for field, exponent in total.items() if exponent]
+
+
 def column_values(
     rule: Sequence[Any], point: Mapping[str, Any], lists: Mapping[str, Sequence[Any]]
 ) -> list[int] | None:
@@ -143,6 +186,8 @@ def column_values(
     if rule[0] == "range":
         low, high = value_of(rule[1], point), value_of(rule[2], point)
         return None if low is None or high is None else list(range(low, max(low, high)))
+    if rule[0] == "rows":
+        return list(rule[1])
     _, by_list, by_step, last = rule
     count = value_of(last, point) if last is not None else None
     if by_list is not None and by_list[1] in lists:
@@ -153,4 +198,5 @@ def column_values(
     step = point.get(by_step[1]) if by_step is not None else None
     if not isinstance(step, int) or isinstance(step, bool) or step < 1 or count is None:
         return None
-    return [i for i in range(count) if (i % step == by_step[2]) is not by_step[3]]
+    rest = by_step[2] % step  # -1 is the last of each step
+    return [i for i in range(count) if (i % step == rest) is not by_step[3]]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import re
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -73,6 +75,8 @@ _ASKED = frozenset(
     ]
 )
 _ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh", "gelu_new", "relu", "relu2", "swish")
+# How many layers come before the first with experts.
+DENSE_BEFORE = ("first_k_dense_replace", "moe_layer_start_index", "num_dense_layers")
 _EMPTIED = [
     "q_lora_rank",
     "n_shared_experts",
@@ -88,6 +92,12 @@ def is_idle(path: str) -> bool:
     """Tell whether no class builds anything by a field, by its name."""
     name = path.rpartition(".")[2]
     return name in IDLE or "rope" in name or bool(_TOKENS.search(name))
+
+
+def asks_type(cls: Any) -> bool:
+    """Tell whether the modules of a class or of its parents mention ``model_type``: it may then decide."""
+    modules = {base.__module__ for base in cls.__mro__ if ".models." in base.__module__}
+    return any("model_type" in inspect.getsource(sys.modules[name]) for name in modules)
 
 
 def absent(raw: Json, names: set[str]) -> list[str]:
@@ -188,19 +198,26 @@ def lists(raw: Json) -> dict[str, list[Any]]:
     return found
 
 
+def longer_list(value: list[Any]) -> list[Any]:
+    """Return a list with one more entry."""
+    last = value[-1] if value else 0
+    return [*value, last + 1 if isinstance(last, int) and not isinstance(last, bool) else last]
+
+
 def is_read(path: str, names: set[str]) -> bool:
     """Tell whether a class asks for a field, by its last name."""
     return path.rpartition(".")[2] in names
 
 
-def larger(path: str, value: Any) -> list[Any]:
-    """Return values to try in place of a number, best first."""
+def larger(path: str, value: Any, taken: frozenset[Any] = frozenset()) -> list[Any]:
+    """Return values to try in place of a number, best first; last those that other fields have."""
     if value is None:
         known = guess(path.rpartition(".")[2])
         return [known] if isinstance(known, (bool, int, float)) else [64]
     if isinstance(value, float):
         return [value * 2]
-    return [value * 2, value * 3, value + 1] if value else [1, 2]
+    tries = [value * 2, value * 4, value * 3, value + 1] if value else [1, 2]
+    return sorted(tries, key=lambda one: one in taken)  # what is equal cannot be distinguished
 
 
 def others(path: str, value: Any) -> list[Any]:
@@ -209,6 +226,8 @@ def others(path: str, value: Any) -> list[Any]:
     if isinstance(value, bool):
         return [not value]
     if isinstance(value, int):
+        if name in DENSE_BEFORE and value:
+            return [0]
         if name in _EMPTIED:
             return [None, 0] if "shared" in name else [None]
         return []
@@ -217,8 +236,21 @@ def others(path: str, value: Any) -> list[Any]:
     return []
 
 
+def different(path: str, value: Any) -> Any:
+    """Return another value of the same kind for a field, the same one where none is known."""
+    if isinstance(value, bool):
+        return not value
+    if value is None or isinstance(value, int | float):
+        return larger(path, value)[0]
+    if isinstance(value, list):
+        return next(iter(other_lists(value)), value)
+    return value
+
+
 def other_lists(value: list[Any]) -> list[list[Any]]:
-    """Return other lists to try in place of one: shifted, or with other numbers."""
+    """Return other lists of the same length to try in place of one: shifted, or with other numbers."""
+    if not value:
+        return [[0], [1]]
     if all(isinstance(x, int) and not isinstance(x, bool) for x in value):
         return [[x + 1 for x in value], [x * 2 + 1 for x in value]]
     return [[*value[1:], value[0]]] if len({repr(x) for x in value}) > 1 else []

@@ -9,6 +9,7 @@ from typing import Any
 
 from .names import Keys, Shape, numbers, template
 
+LAST = -1  # the last of each step
 Rows = tuple[tuple[int, ...], ...]
 
 
@@ -88,7 +89,7 @@ def chosen_by_step(
     """Return the field whose multiples pick a column's numbers: ``i % step == rest``, or all others."""
     for field in points[0]:
         for negated in (False, True):
-            for rest in range(8):
+            for rest in (*range(8), LAST):
                 if all(
                     _stepped(points[at].get(field), rest, bounds.get(at, 0), negated) == values
                     for at, values in seen.items()
@@ -100,6 +101,7 @@ def chosen_by_step(
 def _stepped(step: Any, rest: int, bound: int, negated: bool) -> tuple[int, ...] | None:
     if not isinstance(step, int) or step < 2 or rest >= step:
         return None
+    rest = rest % step
     return tuple(i for i in range(bound) if (i % step == rest) is not negated)
 
 

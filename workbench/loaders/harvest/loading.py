@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
+import re
+import sys
 from typing import Any
 
 from .names import Keys, Mapping, Shape, seeing_mappings
@@ -17,15 +21,19 @@ def tensor(shape: Shape, dtype: str) -> Any:
 
 
 def mappings_of(model: Any, watch: Any) -> list[Mapping]:
-    """Return the substitutions that the loader makes, seen while it loads one key."""
+    """Return the substitutions that the loader makes, seen while it loads one key of each part."""
     found: list[Mapping] = []
-    name, parameter = next(iter(model.named_parameters()))
-    try:
-        with seeing_mappings(found):
-            model.load_weights(iter([(name, tensor(tuple(parameter.shape), str(parameter.dtype)))]))
-    except BaseException as error:
-        if isinstance(error, KeyboardInterrupt):
-            raise
+    first: dict[str, tuple[str, Any]] = {}
+    for name, parameter in model.named_parameters():
+        first.setdefault(".".join(name.split(".")[:2]), (name, parameter))
+    for name, parameter in list(first.values())[:8]:
+        what = [(name, tensor(tuple(parameter.shape), str(parameter.dtype)))]
+        try:
+            with seeing_mappings(found):
+                model.load_weights(iter(what))
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                raise
     return found
 
 
@@ -87,3 +95,20 @@ def shared_by_target(model: Any) -> list[str]:
                 raise
     after = {name: id(p) for name, p in model.named_parameters(remove_duplicate=False)}
     return [name for name in before if after.get(name) != before[name]]
+
+
+def never_read(model: Any) -> list[str]:
+    """Return the parameters that their module makes and then never mentions: no forward can use them.
+
+    Only tables of positions are looked for: old files have them as ``position_ids``.
+    """
+    found = []
+    for name, module in model.named_modules():
+        for leaf, _ in module.named_parameters(recurse=False):
+            if leaf != "position_ids":
+                continue
+            with contextlib.suppress(OSError, TypeError):
+                source = inspect.getsource(sys.modules[type(module).__module__])
+                if len(re.findall(rf"\.{leaf}\b", source)) == 1:
+                    found.append(f"{name}.{leaf}" if name else leaf)
+    return found

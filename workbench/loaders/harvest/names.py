@@ -15,6 +15,16 @@ Keys = dict[str, tuple[Shape, str]]  # name -> shape and dtype
 Mapping = tuple[Any, ...]  # (parameter's part, key's part, shard) or (…, expert, shard)
 
 
+# The substitutions of nearly all loaders, for one that does not get as far as its own.
+USUAL: tuple[Mapping, ...] = (
+    ("qkv_proj", "q_proj", "q"),
+    ("qkv_proj", "k_proj", "k"),
+    ("qkv_proj", "v_proj", "v"),
+    ("gate_up_proj", "gate_proj", 0),
+    ("gate_up_proj", "up_proj", 1),
+)
+
+
 def template(name: str) -> str:
     """Return a name with ``{}`` for each number that stands alone."""
     return NUMBER.sub("{}", name)
@@ -86,8 +96,8 @@ def _is_mapping(value: Any) -> bool:
     )
 
 
-def shard_shape(module: Any, leaf: str, parameter: Any, shard: Any) -> Shape:
-    """Return the shape in a checkpoint of one shard of a parameter."""
+def shard_shape(module: Any, leaf: str, parameter: Any, shard: Any, whole: bool = False) -> Shape:
+    """Return the shape in a checkpoint of one shard of a parameter; ``whole`` for experts in one stack."""
     shape = list(parameter.shape)
     output = getattr(parameter, "output_dim", 0) or 0
     sizes = getattr(module, "output_sizes", None)
@@ -104,7 +114,7 @@ def shard_shape(module: Any, leaf: str, parameter: Any, shard: Any) -> Shape:
     elif isinstance(sizes, (list, tuple)) and isinstance(shard, (list, tuple)):
         with contextlib.suppress(TypeError, IndexError):
             shape[output] = sum(sizes[s] for s in shard)
-    elif re.match(r"w13|w2", leaf):
+    elif re.match(r"w13|w2", leaf) and not whole:
         shape = shape[1:]
         if leaf.startswith("w13") and shard in ("w1", "w3") and shape:
             shape[len(shape) - 1 if getattr(parameter, "is_transposed", False) else 0] //= 2
@@ -151,7 +161,8 @@ def _undone(
         if len(mapping) > 3 and of_key.endswith("."):
             key = key.replace("..", ".")
         found = True
-        yield key, shard_shape(module, leaf, parameter, shard), shard
+        whole = len(numbers(key)) == len(numbers(name))  # of all experts
+        yield key, shard_shape(module, leaf, parameter, shard, whole), shard
     if not found and re.match("w13_|w2_", leaf) and module is not None and not has_experts:
         parts = (
             (("w1", "gate_proj"), ("w3", "up_proj"))

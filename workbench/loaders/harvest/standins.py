@@ -256,11 +256,32 @@ def simplify() -> None:
                 setattr(module, name, _no_rope_maker)
             elif value is original:
                 setattr(module, name, default_weight_loader)
+    _no_moves(torch)
     item, tolist = torch.Tensor.item, torch.Tensor.tolist
     torch.Tensor.item = lambda self: 0.0 if self.is_meta else item(self)
     torch.Tensor.tolist = lambda self: (
         torch.zeros(self.shape).tolist() if self.is_meta else tolist(self)
     )
+
+
+def _no_moves(torch: Any) -> None:
+    """Leave modules without memory where they are, and let models be as on a GPU, not as on a CPU."""
+    move = torch.nn.Module.to
+
+    def to(module: Any, *args: Any, **options: Any) -> Any:
+        try:
+            return move(module, *args, **options)
+        except NotImplementedError:
+            return module
+
+    torch.nn.Module.to = to
+    modules: list[Any] = list(sys.modules.values())
+    for module in modules:
+        if getattr(module, "__name__", "").startswith("sglang.srt.models"):
+            if hasattr(module, "_require_cuda"):
+                module._require_cuda = lambda *_, **__: None
+            if hasattr(module, "_is_cpu"):
+                module._is_cpu = False
 
 
 def _rope_makers() -> dict[int, Callable[..., Any]]:

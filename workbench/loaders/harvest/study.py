@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import random
 import re
 import time
 from typing import Any
 
-from . import fields, groups, loading, names
+from . import fields, loading, names
 from .engine import Builder, holders
-from .expressions import Observations, Terms
-from .groups import Group
 
 Json = dict[str, Any]
 DRAFT = re.compile(r"eagle|nextn|mtp|draft|dspark|dflash|assistant", re.IGNORECASE)
-# Fields that pick every so many layers, which cannot be seen from 1, and numbers of layers that predict.
-_STEP = re.compile(r"(freq|step|interval|period)$|nextn|mtp")
 SECONDS = 40.0  # of processor time, for all configs of a class
 
 
@@ -31,6 +26,10 @@ class Study:
         self.use_saved = False
         self.mapped = False
         self.stacked: set[str] = set()
+        self.assumed: list[names.Mapping] = []  # where the loader does not show its substitutions
+        self.turned: set[str] = (
+            set()
+        )  # templates that files hold the other way round than transformers
         self.builds = 0
 
     # -- what there is at one config ------------------------------------------------------------
@@ -51,8 +50,12 @@ class Study:
         if self.mapped and not mappings:
             raise ValueError("the loader does not get as far as its substitutions")
         self.mapped = bool(mappings)
-        inverted, self.stacked = names.inverse(model, mappings, lora)
+        inverted, self.stacked = names.inverse(model, [*mappings, *self.assumed], lora)
         saved = names.saved_by_transformers(self.name, config) if self.use_saved else {}
+        for keys in (inverted, saved):
+            for key, (shape, dtype) in keys.items():
+                if names.template(key) in self.turned:
+                    keys[key] = ((*shape[:-2], shape[-1], shape[-2]), dtype)
         return inverted, saved, self._respelled(inverted, self.last(raw))
 
     def _respelled(self, inverted: names.Keys, last: int) -> names.Keys:
@@ -83,41 +86,73 @@ class Study:
         """Load everything that may load at the first config; set what is wanted and what else is taken."""
         model = self.model(self.raw)
         self.shared = loading.shared_by_target(model) if DRAFT.search(self.name) else []
+        self.unread = loading.never_read(model)
         self.use_saved = True
         inverted, saved, _ = self.keys(self.raw)
         loader = self.loader(self.raw)
-        reports = {}
         plain = {k: v for k, v in inverted.items() if k not in self.stacked}
-        for label, keys in (("saved", saved), ("inverted", plain)):
-            if keys:
-                reports[label] = loader.whole(keys)
-        best = min(
-            reports, key=lambda label: (_lacking(reports[label], self.shared), label != "saved")
+        every_label = (("saved", saved), ("inverted", plain))
+        reports = {label: loader.whole(keys) for label, keys in every_label if keys}
+        if self._turn(saved, reports.get("saved")) | self._turn(plain, reports.get("inverted")):
+            inverted, again, _ = self.keys(self.raw)
+            saved.update(again)
+            plain.update({k: v for k, v in inverted.items() if k not in self.stacked})
+            reports = {label: loader.whole(keys) for label, keys in every_label if keys}
+        if not reports:
+            raise ValueError("names for its parameters were not found")
+        self.best = min(
+            reports, key=lambda label: (self._lacking(reports[label]), label != "saved")
         )
-        self.best = best
-        wanted = {
-            k: v
-            for k, v in (saved if best == "saved" else plain).items()
-            if k in reports[best]["writes"]
-        }
-        lacking = _unwritten(reports[best], self.shared)
-        self.unsupported = reports[best]["unsupported"] or ""
+        best = reports[self.best]
+        wanted = {k: v for k, v in dict(every_label)[self.best].items() if k in best["writes"]}
+        lacking = self._unwritten(best)
+        self.unsupported = best["unsupported"] or ""
         if lacking and not self.unsupported:
             self._search(inverted, lacking)
         _, _, found = self.keys(self.raw)
         every = {**inverted, **saved, **found}
         union = loader.whole(every, most_errors=120)
-        self.writes = union["writes"]
+        self.writes = union["writes"] | best["writes"]  # spellings may disturb each other
         self.attributes = union["attributes"]
         wanted |= {k: v for k, v in found.items() if k in self.writes}
+        wanted |= self._others(wanted, saved, plain, inverted)
         last = loader.whole(wanted)
-        self.lacks = _unwritten(last, self.shared)
+        self.lacks = self._unwritten(last)
+        more = [m for m in names.USUAL if any(m[0] in n for n in self.lacks)]
+        if more and not self.assumed:
+            self.assumed, self.rules = more, {}
+            return self.observe()
         self.use_saved = bool(
             {names.template(k) for k in wanted} - {names.template(k) for k in (*inverted, *found)}
         ) or any(inverted.get(k, found.get(k, ((), "")))[0] != v[0] for k, v in wanted.items())
         self.wanted = wanted
         self.every = {k: v for k, v in every.items() if k in self.writes}
         return every
+
+    def _turn(self, saved: names.Keys, report: Json | None) -> bool:
+        """Note the stacks of experts that do not fit, and may the other way round."""
+        wrong = report["mismatched"] if report else {}
+        stacks = {names.template(k) for k in wrong if k in saved and len(saved[k][0]) == 3}
+        stacks -= self.turned
+        self.turned |= stacks
+        return bool(stacks)
+
+    def _others(self, wanted: names.Keys, *sources: names.Keys) -> names.Keys:
+        """Return the keys of other sources for parameters that nothing wanted writes, best first."""
+        written = {p for k in wanted for p in self.writes.get(k, ())}
+        taken: names.Keys = {}
+        for keys in sources:
+            more = {k: v for k, v in keys.items() if set(self.writes.get(k, ())) - written - {""}}
+            taken |= more
+            written |= {p for k in more for p in self.writes[k]}
+        return taken
+
+    def _unwritten(self, report: Json) -> list[str]:
+        spared = {*self.shared, *self.unread}
+        return [n for n, f in report["written"].items() if f < 1 and n not in spared]
+
+    def _lacking(self, report: Json) -> int:
+        return len(self._unwritten(report)) + (1000 if report["unsupported"] else 0)
 
     def _search(self, inverted: names.Keys, lacking: list[str]) -> None:
         """Find other names for the keys of parameters that nothing wrote."""
@@ -134,7 +169,8 @@ class Study:
                 continue
             _, direct = loader.one(model, key, shape, dtype)
             parameter = direct[0] if direct else _parameter_of(key, lacking)
-            if direct or parameter is None or names.template(parameter) not in wanted:
+            known = direct and key not in self.stacked
+            if known or parameter is None or names.template(parameter) not in wanted:
                 continue
             tries = [(names.respell(key, r), r) for r in worked]
             tries += list(names.respelled(key, subs))
@@ -175,201 +211,3 @@ def _parameter_of(key: str, lacking: list[str]) -> str | None:
         and (common(best) or best.split(".")[0] == key.split(".", maxsplit=1)[0])
         else None
     )
-
-
-def _unwritten(report: Json, shared: list[str]) -> list[str]:
-    return [n for n, f in report["written"].items() if f < 1 and n not in shared]
-
-
-def _lacking(report: Json, shared: list[str]) -> int:
-    return len(_unwritten(report, shared)) + (1000 if report["unsupported"] else 0)
-
-
-class Fits:
-    """Sizes and rows of the groups of a study, as expressions of config fields."""
-
-    def __init__(self, study: Study) -> None:
-        self.study = study
-        self.raws: list[Json] = [study.raw]
-        self.seen: list[dict[str, Group]] = [self.groups(study.raw)]
-        self.observations = Observations(fields.sizes(study.raw))
-        self.kinds: dict[str, list[Any]] = {}
-        self.switches: list[tuple[str, Any]] = []
-
-    def groups(self, raw: Json) -> dict[str, Group]:
-        """Return the groups of all names that load at the first config, as they are at this one."""
-        inverted, saved, found = self.study.keys(raw)
-        return groups.grouped({**inverted, **saved, **found})
-
-    def look(self, raw: Json, *changed: str) -> dict[str, Group] | None:
-        """Build at another config and keep what was seen; None where the class cannot be built."""
-        if time.process_time() > self.study.until:
-            raise TimeoutError("out of time")
-        try:
-            seen = self.groups(raw)
-        except TimeoutError:
-            raise
-        except Exception:
-            return None
-        self.raws.append(raw)
-        self.seen.append(seen)
-        self.observations.add(fields.sizes(raw), *changed)
-        return seen
-
-    def try_fields(self) -> None:
-        """Change each field that the class reads, alone."""
-        study, read = self.study, self.study.builder.reads.names
-        for path, value in list(fields.leaves(study.raw)):
-            name = path.rpartition(".")[2]
-            if not fields.is_idle(path) and fields.is_read(path, read) and name != "model_type":
-                self._try(path, value)
-
-    def _try(self, path: str, value: Any) -> None:
-        kind: list[Any] = ["fixed", value]
-        if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
-            for other in fields.larger(path, value):
-                before = len(self.seen)
-                seen = self.look(fields.changed(self.study.raw, path, other), path)
-                if seen is not None:
-                    same = _same(seen, self.seen[0])
-                    odd = _irregular(seen, self.seen[0]) or bool(value == 1 and _STEP.search(path))
-                    if same or odd or value is None:  # nothing to fit: forget it
-                        del (
-                            self.seen[before:],
-                            self.raws[before:],
-                            self.observations.points[before:],
-                        )
-                        del self.observations.single[path]
-                    sized = value is not None and not odd
-                    kind = ["free" if same else "size" if sized else "fixed", value]
-                    break
-        elif isinstance(value, list):
-            kind = self._list(path, value)
-        alternatives = fields.others(path, value)
-        if isinstance(value, (bool, str)) and alternatives:
-            kind = ["among", value]
-        for other in alternatives:
-            self._alternative(path, other, kind)
-        self.kinds[path] = kind
-
-    def _list(self, path: str, value: list[Any]) -> list[Any]:
-        """Change a list: free where that changes nothing, else what the rules of columns must explain."""
-        tried = 0
-        for other in fields.other_lists(value):
-            tried += 1
-            seen = self.look(fields.changed(self.study.raw, path, other))
-            if seen is None or not _same(seen, self.seen[0]):
-                return ["list", value]
-            del self.seen[-1], self.raws[-1], self.observations.points[-1]
-        return ["free" if tried else "fixed", value]
-
-    def _alternative(self, path: str, other: Any, kind: list[Any]) -> None:
-        try:
-            seen = self.groups(fields.changed(self.study.raw, path, other))
-        except Exception:
-            return
-        if _same(seen, self.seen[0]):
-            kind.append(other)
-        else:
-            self.switches.append((path, other))
-
-    def try_pairs(self) -> None:
-        """Change those fields together that no sum of one-field terms explains."""
-        wanted: set[frozenset[str]] = set()
-        for name, group in self.seen[0].items():
-            for values in self._values(name, group):
-                wanted |= self.observations.pairs_needed(values)
-        for pair in sorted(wanted, key=sorted)[:24]:
-            one, other = sorted(pair)
-            raw = self._double(self._double(self.study.raw, one), other)
-            self.look(raw, one, other)
-
-    def _double(self, raw: Json, path: str) -> Json:
-        at = self.observations.single[path]
-        return fields.changed(raw, path, fields.at(self.raws[at], path))
-
-    def joint(self, seed: int) -> Json | None:
-        """Return a config in which several sizes differ at once and that the class can be built of."""
-        rng = random.Random(f"{self.study.name} {seed}")
-        chosen = list(self.observations.single)
-        for share in (1.0, 0.7, 0.5, 0.35):
-            raw = self.study.raw
-            for path in chosen:
-                if rng.random() <= share:
-                    raw = self._double(raw, path)
-            if raw is not self.study.raw and self.look(raw) is not None:
-                return raw
-        return None
-
-    def _values(self, name: str, group: Group) -> list[dict[int, int]]:
-        """Return each size of a group at every observation that has it: dimensions, then column bounds."""
-        out: list[dict[int, int]] = [{} for _ in group.shape]
-        for _ in group.rows[0]:
-            out += [{}, {}]
-        for at, seen in enumerate(self.seen):
-            here = seen.get(name)
-            if here is None or len(here.shape) != len(group.shape):
-                continue
-            for n, size in enumerate(here.shape):
-                out[n][at] = size
-            for c, column in enumerate(groups.columns(here.rows) or ()):
-                out[len(group.shape) + 2 * c][at] = column[0]
-                out[len(group.shape) + 2 * c + 1][at] = column[-1] + 1
-        return out
-
-    def shape(self, name: str) -> list[Terms] | None:
-        """Return the expressions of a group's dimensions."""
-        group = self.seen[0][name]
-        fits = [self.observations.fit(v) for v in self._values(name, group)[: len(group.shape)]]
-        return None if any(f is None for f in fits) else [f for f in fits if f is not None]
-
-    def rows(self, name: str) -> list[list[Any]] | None:
-        """Return the rule of each column of a group: a range, or a choice by a list or a step."""
-        group = self.seen[0][name]
-        rules: list[list[Any]] = []
-        for c in range(len(group.rows[0])):
-            rule = self._column(name, c, len(group.shape))
-            if rule is None:
-                return None
-            rules.append(rule)
-        return rules
-
-    def _column(self, name: str, c: int, dimensions: int) -> list[Any] | None:
-        seen: dict[int, tuple[int, ...]] = {}
-        for at, found in enumerate(self.seen):
-            here = found.get(name)
-            if here is not None:
-                values = groups.columns(here.rows)
-                if values is None:
-                    return None
-                seen[at] = values[c]
-        if all(map(groups.contiguous, seen.values())):
-            low = self.observations.fit({at: v[0] for at, v in seen.items()})
-            high = self.observations.fit({at: v[-1] + 1 for at, v in seen.items()})
-            if low is not None and high is not None:
-                return ["range", low, high]
-        by_list = groups.chosen_by_list(seen, [fields.lists(raw) for raw in self.raws])
-        layers = {at: self.study.last(raw) for at, raw in enumerate(self.raws)}
-        by_step = groups.chosen_by_step(seen, layers, self.observations.points)
-        if by_list is None and by_step is None:
-            return None
-        last = self.observations.fit(layers)
-        return ["pick", by_list, by_step, last]
-
-
-def _same(one: dict[str, Group], other: dict[str, Group]) -> bool:
-    return one.keys() == other.keys() and all(
-        one[k].shape == other[k].shape and one[k].rows == other[k].rows for k in one
-    )
-
-
-def _irregular(seen: dict[str, Group], base: dict[str, Group]) -> bool:
-    """Tell whether rows that were a plain range are one no more: the field picks layers."""
-    return any(
-        name in base and _ranges(base[name]) and not _ranges(group) for name, group in seen.items()
-    )
-
-
-def _ranges(group: Group) -> bool:
-    columns = groups.columns(group.rows)
-    return columns is not None and all(map(groups.contiguous, columns))

@@ -10,6 +10,7 @@ from workbench.loaders.maps.records import ClassMap, Variant
 from workbench.loaders.profile import NotCovered
 
 _ABSENT = object()
+MOST_LAYERS = 10_000  # a list of layers is not made longer, whatever a config says
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +61,7 @@ class _Reader:
         self.other_names: dict[str, list[str]] = {}
         for other, name in found.aliases.items():
             self.other_names.setdefault(name, []).append(other)
+            self.other_names.setdefault(other, []).append(name)
         self.listed = {
             r[1][1] for s in found.slots for r in s.rows or () if r[0] == "pick" and r[1]
         }
@@ -69,14 +71,17 @@ class _Reader:
         sort, seen = kind[0], kind[1:]
         if (
             isinstance(seen[0], list)
+            and sort != "sized"
             and path not in self.listed
-            and self._listed_alike(path, seen[0])
+            and self._listed_alike(path, seen[0], sort)
         ):
             return
         value = self._value(path, sort)
         if sort == "free":
             if isinstance(value, str | dict):
                 raise NotCovered(f"{path} is of another kind than was tried")
+            return
+        if sort == "sized" and isinstance(value, list) and self._as_long(path, value, seen[0]):
             return
         variant = next(
             (v for v in self.found.variants if v.field == path and _equal(v.value, value)), None
@@ -94,6 +99,10 @@ class _Reader:
             and not isinstance(value, bool)
             and value > 0
         ):
+            if value > self.found.bounds.get(path, value):
+                raise NotCovered(
+                    f"{path} is {value}, and the class was tried up to a smaller number"
+                )
             self.sizes[path] = value
         elif sort == "size" and value == 0 and seen[0] == 0:
             self.sizes[path] = 0
@@ -107,11 +116,24 @@ class _Reader:
         else:
             raise NotCovered(f"{path} is {value!r:.60}, which was not tried")
 
-    def _listed_alike(self, path: str, seen: list[Any]) -> bool:
+    def _as_long(self, path: str, value: list[Any], seen: list[Any]) -> bool:
+        """Tell whether a list has the right length, where only that counts: one entry a layer, or so many."""
+        part = path.rpartition(".")[0]
+        layers = f"{part}.num_hidden_layers" if part else "num_hidden_layers"
+        kind = self.found.fields.get(layers)
+        if kind is None or kind[1] != len(seen):
+            return len(value) == len(seen)
+        known = {repr(item) for item in seen}
+        return len(value) == self._value(layers, kind[0]) and {repr(x) for x in value} <= known
+
+    def _listed_alike(self, path: str, seen: list[Any], sort: str) -> bool:
         """Tell whether a list that picks nothing is absent, or has no other values than were tried."""
         value = _at(self.raw, path)
+        numbers = any(isinstance(item, int) and not isinstance(item, bool) for item in seen)
         if value is _ABSENT or value is None:
-            return True
+            return not (numbers and sort == "fixed")
+        if numbers:
+            return bool(value == seen)  # numbers of layers: fewer of them are another model
         known = {repr(item) for item in seen}
         return isinstance(value, list) and all(repr(item) in known for item in value)
 
@@ -132,6 +154,9 @@ class _Reader:
             raise NotCovered(
                 f"config.json does not have {part}, where {path.rpartition('.')[2]} is looked for"
             )
+        if rule[0] == "cycle":
+            layers = self._derived(f"{part}.a" if part else "a", "num_hidden_layers")
+            return [rule[1][i % len(rule[1])] for i in range(min(layers, MOST_LAYERS))]
         return rule[1] if rule[0] != "rule" else self._derived(path, rule[1])
 
     def _derived(self, path: str, rule: str) -> Any:

@@ -102,6 +102,7 @@ class Mapped:
         wanted = [self._wanted(slot, values) for slot in _slots(found, values.variants)]
         slots = [self._slot(one, wanted) for one in wanted if all(one.columns) or not one.columns]
         lent = dict.fromkeys(found.shared, "the target's embedding or head")
+        lent |= dict.fromkeys(found.unread, "a table that the engine never reads")
         special = {
             int(n) for near in self.names.literal for n in re.findall(r"\d+", near.pattern.pattern)
         }

@@ -71,6 +71,10 @@ class ClassMap(msgspec.Struct, frozen=True):
         Fields that the class asks for and that were not tried.
     shared
         Parameters that a draft takes over from its target.
+    unread
+        Parameters that the engine makes and never reads.
+    bounds
+        Field -> the largest number that it holds for.
     families, beyond, words
         What the loader did with names that almost match: by family; behind the last layer; alone.
     """
@@ -85,6 +89,8 @@ class ClassMap(msgspec.Struct, frozen=True):
     unknown: list[str] = []
     slots: list[Slot] = []
     shared: list[str] = []
+    unread: list[str] = []
+    bounds: dict[str, int] = {}
     variants: list[Variant] = []
     families: dict[str, Any] = {}
     beyond: Any = ""

@@ -1,0 +1,128 @@
+"""What a config says to a harvested map: each border with the value on either side of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.engines import maps_page
+from workbench.loaders.harvest.expressions import Observations, credible, value_of
+from workbench.loaders.maps import fields, records
+from workbench.loaders.maps.records import ClassMap
+from workbench.loaders.profile import NotCovered
+
+LAYERS = {"num_hidden_layers": ["size", 4]}
+
+
+def found(kinds: dict[str, list[Any]], **more: Any) -> ClassMap:
+    return ClassMap("m", True, "", model_type="x", fields=LAYERS | kinds, **more)
+
+
+def read(map_: ClassMap, **raw: Any) -> fields.Values:
+    return fields.read(map_, {"model_type": "x", "num_hidden_layers": 6} | raw)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "good", "bad"),
+    [
+        # A list of which only the length counts, and one that has an entry a layer.
+        ({"marks": ["sized", [8, 16, 24]]}, {"marks": [5, 11, 17]}, {"marks": [5, 11]}),
+        ({"kinds": ["sized", ["a", "b", "a", "b"]]}, {"kinds": ["a", "b"] * 3}, {"kinds": ["a"]}),
+        ({"kinds": ["sized", ["a", "b", "a", "b"]]}, {"kinds": ["b"] * 6}, {"kinds": ["c"] * 6}),
+        # Numbers of layers: a part of them is another model.
+        ({"dense": ["fixed", [0, 1]]}, {"dense": [0, 1]}, {"dense": [0]}),
+        ({"dense": ["fixed", []]}, {"dense": []}, {"dense": [0]}),
+        ({"merge": ["fixed", [2, 2]]}, {"merge": [2, 2]}, {}),
+        ({"model_type": ["among", "x"]}, {}, {"model_type": "y"}),
+        ({"end": ["fixed", 27]}, {"end": 27}, {"end": 5}),
+    ],
+)
+def test_a_value_on_either_side_of_what_was_tried(
+    kinds: dict[str, list[Any]], good: dict[str, Any], bad: dict[str, Any]
+) -> None:
+    read(found(kinds), **good)
+    with pytest.raises(NotCovered):
+        read(found(kinds), **bad)
+
+
+def test_a_map_holds_up_to_so_many_layers() -> None:
+    bounded = found({}, bounds={"num_hidden_layers": 29})
+    assert read(bounded, num_hidden_layers=29).sizes["num_hidden_layers"] == 29
+    with pytest.raises(NotCovered, match="up to a smaller number"):
+        read(bounded, num_hidden_layers=30)
+
+
+def test_a_list_that_the_config_class_repeats_is_as_long_as_the_layers() -> None:
+    cycle = {"kinds": ["cycle", ["a", "a", "b"]]}
+    pick = [["pick", ["list", "kinds", ["b"]], None, [[1, 1, [["num_hidden_layers", 1]]]]]]
+    slot = records.Slot("l.{}.w", "l.{0}.w", [[[8, 1, []]]], pick, True)
+    kinds = {"kinds": ["list", ["a", "a", "b"]]}
+    values = read(found(kinds, defaults=cycle, slots=[slot]))
+    assert values.lists["kinds"] == ["a", "a", "b", "a", "a", "b"]
+    with pytest.raises(NotCovered):  # another config class may repeat another list
+        read(found(kinds, defaults=cycle, slots=[slot]), model_type="y")
+
+
+@pytest.mark.parametrize("name", ["num_experts", "num_local_experts"])
+def test_a_field_may_have_either_of_its_names(name: str) -> None:
+    kinds, rule = {"num_local_experts": ["size", 4]}, {"num_local_experts": ["is", 128]}
+    for pair in ({"num_experts": "num_local_experts"}, {"num_local_experts": "num_experts"}):
+        values = read(found(kinds, defaults=rule, aliases=pair), **{name: 60})
+        assert values.sizes["num_local_experts"] == 60
+
+
+def fitted(size: Any, base: dict[str, int]) -> Any:
+    """Return the expression found for a size of two fields, each doubled alone and both together."""
+    seen = Observations(base)
+    values = {0: size(**base)}
+    one, two = base
+    for changed in ((one,), (two,), (one, two)):
+        point = base | {field: 2 * base[field] for field in changed}
+        values[seen.add(point, *changed)] = size(**point)
+    return seen.fit(values)
+
+
+def test_places_of_an_image_are_no_polynomial() -> None:
+    base = {"image": 224, "patch": 16}
+    terms = fitted(lambda image, patch: (image // patch) ** 2, base)
+    assert credible(terms)
+    assert value_of(terms, {"image": 896, "patch": 14}) == 4096
+    terms = fitted(lambda image, patch: (image // patch) ** 2 + 1, base)
+    assert value_of(terms, {"image": 448, "patch": 14}) == 1025
+
+
+def test_a_curve_through_few_values_is_not_credible() -> None:
+    curve = fitted(lambda a, b: a * a // b + a, {"a": 64, "b": 16})
+    assert curve is None or not credible(curve)
+    assert credible([[1, 1, [["heads", 1], ["head_dim", 1]]], [2, 1, [["kv", 1]]]])
+    assert credible([[1, 1, [["n", 1]]], [-1, 1, []]])
+
+
+def test_heads_in_one_tensor_are_a_sum_of_quotients() -> None:
+    def rows(hidden_size: int, num_attention_heads: int, kv: int) -> int:
+        return hidden_size + 2 * kv * (hidden_size // num_attention_heads)
+
+    base = {"hidden_size": 512, "num_attention_heads": 16, "kv": 4}
+    seen = Observations(base)
+    values = {0: rows(**base)}
+    for field, size in base.items():
+        point = base | {field: 2 * size}
+        values[seen.add(point, field)] = rows(**point)
+    for pair in sorted(map(sorted, seen.pairs_needed(values))):
+        point = base | {field: 2 * base[field] for field in pair}
+        values[seen.add(point, *pair)] = rows(**point)
+    terms = seen.fit(values)
+    assert terms is not None
+    other = {"hidden_size": 4096, "num_attention_heads": 32, "kv": 8}
+    assert value_of(terms, other) == rows(**other)
+
+
+@pytest.mark.parametrize("release", records.harvested("sglang"))
+def test_the_page_of_classes_says_what_the_data_say(release: str) -> None:
+    text = maps_page.PAGE.read_text(encoding="utf-8")
+    assert "\n".join(maps_page.states(release)) in text
+    classes = records.maps_of("sglang", release).classes
+    if release == records.harvested("sglang")[-1]:
+        assert text == maps_page.page(maps_page.kept())
+    assert all(found.slots for found in classes.values() if found.complete)
