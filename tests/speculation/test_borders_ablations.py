@@ -10,7 +10,8 @@ import pytest
 
 from tests.speculation.ablate.test_causes import HEALTHY, PLAIN, hint, switch
 from workbench.core.finding import Finding
-from workbench.speculation.ablate.causes import CauseFacts, Tried, judge, lost, needs_pairs
+from workbench.speculation.ablate.cause_records import CauseFacts, Tried, lost
+from workbench.speculation.ablate.causes import judge, needs_pairs
 from workbench.speculation.ablate.lifts import Reference, clear
 from workbench.speculation.ablate.static_checks import Hint, sufficient
 from workbench.speculation.judge.expected import Expected

@@ -14,6 +14,7 @@ from workbench.speculation.evidence.driving import check_shape, is_whole
 from workbench.speculation.evidence.files import place_of
 from workbench.speculation.evidence.observed import DraftLaunch, read_run
 from workbench.speculation.judge.expected import Expected
+from workbench.speculation.model.draft_kinds import other_kind
 
 if TYPE_CHECKING:
     from workbench.checkpoint.checkpoint import Checkpoint
@@ -21,6 +22,14 @@ if TYPE_CHECKING:
 TRAINER = "trainer"
 _MOST_TOKENS = 1 << 15
 _DTYPES = ("bfloat16", "float16")
+_ALGORITHMS = {
+    "NGRAM": "n-gram lookup drafts from the text itself, and has no draft model",
+    "LOOKAHEAD": "n-gram lookup drafts from the text itself, and has no draft model",
+    "STANDALONE": "an ordinary small model drafts, which reads no features of the target",
+    "DFLASH": "a DFlash draft fills a block of masked positions at once",
+    "DSPARK": "a DSpark draft fills a block of positions at once",
+    "MEDUSA": "Medusa heads each guess one position from the target's last features",
+}
 
 
 def check_arguments(
@@ -107,7 +116,8 @@ def check_launch(launch: DraftLaunch | None) -> None:
     if launch is not None and launch.algorithm not in ("", "EAGLE", "EAGLE3"):
         raise WorkbenchError(
             f"the recorded server had --speculative-algorithm {shown(launch.algorithm)}",
-            why="its rounds were not drafted by an EAGLE-3 draft: EAGLE3, EAGLE and NEXTN are",
+            why=f"{_ALGORITHMS.get(launch.algorithm, 'its rounds were not drafted by an EAGLE-3 draft')}; "
+            "EAGLE3, EAGLE and NEXTN are replayed",
             next_step="Give evidence of a server that was launched with EAGLE3, or prompts.",
         )
 
@@ -150,7 +160,18 @@ def _is_number(value: Any) -> bool:
 
 
 def check_draft(draft: Checkpoint) -> None:
-    """Raise where a checkpoint has nothing of an EAGLE-3 draft: fc, a norm of features, a map of ids."""
+    """Raise where a checkpoint is another kind of draft, or has nothing of an EAGLE-3 one.
+
+    An EAGLE-3 draft has fc, a norm of features, or a map of ids.
+    """
+    other = other_kind(draft)
+    if other is not None:
+        raise WorkbenchError(
+            f"{draft.source} is a draft of another kind, {other.name}: the replay drafts as EAGLE-3 does",
+            why=f"{other.mark}; {other.how}",
+            next_step="Compare the server's own counts by position with the trainer's; workbench diff checks "
+            "the draft's keys.",
+        )
     ends = ("fc.weight", "hidden_norm.weight", "d2t")
     if not any(name == end or name.endswith(f".{end}") for name in draft.names for end in ends):
         raise WorkbenchError(

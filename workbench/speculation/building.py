@@ -14,6 +14,7 @@ from workbench.speculation.ablate.static_checks import Hint, sufficient, uncheck
 from workbench.speculation.evidence.facts import Facts
 from workbench.speculation.evidence.prompts import Words
 from workbench.speculation.evidence.tally import Agreement, Tally
+from workbench.speculation.judge import unmodelled
 from workbench.speculation.judge.comparable import comparable
 from workbench.speculation.judge.counts import HARDLY, Counts, contradicting
 from workbench.speculation.judge.coverage import Proof, ReplayEvidence
@@ -22,7 +23,6 @@ from workbench.speculation.judge.judging import judge, suspects
 from workbench.speculation.judge.measuring import State, measure
 from workbench.speculation.judge.replay_findings import NEAR
 from workbench.speculation.judge.texts import describe
-from workbench.speculation.judge.unmodelled import items as unmodelled
 from workbench.speculation.model.loading import FILLS
 from workbench.speculation.result import COURSE, Replay
 from workbench.speculation.rounds.replayed import Replayed
@@ -83,6 +83,7 @@ def build(
         contradictions=contradictions,
     )
     numbers = compare_with_engine(trial, facts) if facts else ()
+    fields = unmodelled.of_trial(trial)
     known = ReplayEvidence(
         counts,
         engine=engine,
@@ -90,9 +91,9 @@ def build(
         fills=fills,
         filled=trial.draft.filled,
         texts=texts,
-        static=(*(hint.finding for hint in hints), *numbers),
+        static=(*(hint.finding for hint in hints), *numbers, *unmodelled.findings(fields)),
         unchecked=unchecked(trial),
-        fields=tuple(unmodelled(trial.checkpoint.config.text, essential=not counts.of_engine)),
+        fields=fields,
         ran=facts.launch.engine if facts is not None and facts.launch is not None else "",
     )
     if suspects(known):

@@ -28,13 +28,13 @@ from workbench.speculation.evidence import reading
 from workbench.speculation.evidence.facts import Facts
 from workbench.speculation.evidence.observed import DraftLaunch
 from workbench.speculation.evidence.prompts import Words, prompts_of
+from workbench.speculation.judge import unmodelled
 from workbench.speculation.judge.comparable import fitting
 from workbench.speculation.judge.counts import HARDLY, Counts, contradicting
 from workbench.speculation.judge.coverage import Proof, ReplayEvidence
 from workbench.speculation.judge.expected import Expected
 from workbench.speculation.judge.judging import judge
 from workbench.speculation.judge.trial import Trial, checkpoint_of, target_of
-from workbench.speculation.judge.unmodelled import items as unmodelled
 from workbench.speculation.model import recorded
 from workbench.speculation.result import Replay
 from workbench.speculation.rounds.sampled import Rule, Sampling, sample_freely
@@ -281,7 +281,7 @@ def _launch(
             named = own.engine or "an unknown version"
             note = f"loaded and driven as the evidence was launched: {named}, {own.algorithm or 'EAGLE3'}"
         elif engine == TRAINER:
-            own = dataclasses.replace(own, engine="", algorithm="EAGLE3", unread=())
+            own = dataclasses.replace(own, engine="", algorithm="EAGLE3", unread=(), further=())
             note = "as the trainer means the draft, on the texts of the evidence"
         else:
             ran = own.engine or "another version"
@@ -328,14 +328,15 @@ def _counted(
         deepest=launch.steps if facts.launch is not None else None,
         contradictions=contradicting(facts.tally, facts.logged),
     )
+    fields = (*unmodelled.of_launch(launch), *unmodelled.items(draft.config.text, essential=False))
     judged = judge(
         ReplayEvidence(
             counts,
             engine=launch.engine,
             launch=launch,
-            static=tuple(hint.finding for hint in hints),
+            static=(*(hint.finding for hint in hints), *unmodelled.findings(fields)),
             unchecked=why,
-            fields=tuple(unmodelled(draft.config.text, essential=False)),
+            fields=fields,
             proof=_proof_of(hints, facts),
         )
     )

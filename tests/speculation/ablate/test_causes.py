@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from workbench.core.finding import Finding
-from workbench.speculation.ablate.causes import CauseFacts, Tried, judge, lost, needs_pairs
+from workbench.speculation.ablate.cause_records import CauseFacts, Tried, lost
+from workbench.speculation.ablate.causes import judge, needs_pairs
 from workbench.speculation.ablate.lifts import Reference, clear
 from workbench.speculation.ablate.static_checks import Hint
 from workbench.speculation.ablate.switches import Switch

@@ -12,7 +12,8 @@ from tests.speculation.ablate.test_causes import BROKEN, HEALTHY, hint, scaled, 
 from workbench.core.finding import Finding
 from workbench.core.verdict import Coverage, Settled
 from workbench.speculation.ablate import causes_coverage
-from workbench.speculation.ablate.causes import CauseFacts, judge
+from workbench.speculation.ablate.cause_records import CauseFacts
+from workbench.speculation.ablate.causes import judge
 from workbench.speculation.ablate.causes_coverage import AblationQuestion, answered
 from workbench.speculation.evidence.tally import Agreement, Logged, Tally
 from workbench.speculation.judge import coverage

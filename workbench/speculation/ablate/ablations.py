@@ -11,7 +11,7 @@ from workbench.core.result import Result
 from workbench.core.saving import Saved, fields_of
 from workbench.core.verdict import Verdict
 from workbench.speculation.ablate.ablations_saved import SavedAblations, SavedLift, SavedVerdict
-from workbench.speculation.ablate.causes import Cause, CauseFacts
+from workbench.speculation.ablate.cause_records import Cause, CauseFacts
 from workbench.speculation.ablate.lifts import Lift, Reference
 from workbench.speculation.ablate.static_checks import Hint
 from workbench.speculation.judge.expected import Expected

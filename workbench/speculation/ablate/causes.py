@@ -7,125 +7,27 @@ none does, two facts together may, each of them needed. Everything else is "cann
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from typing import Literal
 
 from workbench.core.finding import Confidence
-from workbench.speculation.ablate.lifts import Lift, Reference, clear
-from workbench.speculation.ablate.static_checks import Hint
-from workbench.speculation.ablate.switches import Switch
-from workbench.speculation.judge.measuring import Measured, interval
-from workbench.speculation.judge.texts import Texts
+from workbench.speculation.ablate.cause_records import (
+    AGREES,
+    ENOUGH,
+    FEW,
+    UNSURE,
+    Cause,
+    CauseFacts,
+    Tried,
+    evidence_of,
+    lost,
+    percent,
+    restores,
+    statically,
+)
+from workbench.speculation.ablate.lifts import clear
 
-ENOUGH = 0.8  # of the lost acceptance that a cause must bring back
-SMALL = 0.03  # of the expected length: a smaller loss is not worth a cause
 _NEEDED = 0.15  # of the loss that the second of a pair must add to either alone
 _NEAR = 0.2  # of the loss: what restores less is not called near
-UNSURE = 0.05  # of the expected length: a larger loss that may be chance is no health
-FEW = 8  # requests; samples of fewer say little of how much acceptance varies
-AGREES = 0.85  # of the rounds that a faithful replay has as the engine had them
-
-State = Literal[
-    "found", "pair", "named", "healthy", "sampling", "no_expectation", "refused",
-    "not_reproduced", "cannot_tell",
-]  # fmt: skip
-
-
-@dataclasses.dataclass(frozen=True)
-class Tried:
-    """Some switches turned together, and what was measured; `reference` is of the same requests."""
-
-    switches: tuple[Switch, ...]
-    measured: Measured
-    reference: Reference
-    confirmed: bool
-
-    @property
-    def lift(self) -> Lift:
-        """The outcome."""
-        return self.reference.lift(self.switches, self.measured, self.confirmed)
-
-    @property
-    def facts(self) -> frozenset[str]:
-        """What the switches are about."""
-        return frozenset(switch.fact for switch in self.switches)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Cause:
-    """What is concluded.
-
-    Attributes
-    ----------
-    state
-        ``found``: one fact; ``pair``: two together; ``named``: a tensor is nowhere, so nothing can bring it
-        back; ``healthy``: nothing was lost; ``sampling``: along the target's greedy answers all is well, but
-        this text is none of them: it was sampled, or another target wrote it; ``no_expectation``: lifts
-        alone; ``refused``: the text is no evidence; ``not_reproduced``: the replay does not do what the
-        engine did; ``cannot_tell``.
-    facts, switches
-        The cause, and the switches that undo it; empty where there is none.
-    sentence
-        The verdict in words.
-    nearest
-        The switches that restored most, where no cause was found.
-    missing
-        The datum that would decide.
-    """
-
-    state: State
-    sentence: str
-    facts: tuple[str, ...] = ()
-    switches: tuple[str, ...] = ()
-    alike: tuple[str, ...] = ()
-    confidence: Confidence = "unknown"
-    evidence_for: tuple[str, ...] = ()
-    evidence_against: tuple[str, ...] = ()
-    nearest: str = ""
-    missing: str = ""
-    next_step: str = ""
-
-    @property
-    def ok(self) -> bool | None:
-        """What the state says alone: True: nothing is wrong. False: a cause is named. None: cannot tell.
-
-        The answer of `Ablations` follows from its coverage, which may know of something that is open.
-        """
-        if self.state == "healthy":
-            return True
-        return False if self.state in ("found", "pair", "named") else None
-
-
-@dataclasses.dataclass(frozen=True)
-class CauseFacts:
-    """All that a verdict is made of.
-
-    Attributes
-    ----------
-    reference
-        Served and expected acceptance over all requests.
-    singles, pairs
-        What was tried; only what was confirmed on all requests can become a cause.
-    absent
-        Names of tensors that the engine computes with and that no file has.
-    observed, agreement
-        The recorded engine's accept length, and the share of its rounds that the replay has as it had; None
-        without a recording.
-    unknown
-        Names of tensors whose values in the engine's memory are not known.
-    """
-
-    reference: Reference
-    singles: Sequence[Tried]
-    pairs: Sequence[Tried]
-    hints: Sequence[Hint]
-    texts: Texts
-    absent: tuple[str, ...] = ()
-    unknown: tuple[str, ...] = ()
-    observed: float | None = None
-    agreement: float | None = None
-    replayed: float | None = None
 
 
 def judge(scene: CauseFacts) -> Cause:
@@ -171,15 +73,6 @@ def needs_pairs(scene: CauseFacts) -> bool:
     return _without_search(scene) is None and _single(scene) is None
 
 
-def lost(reference: Reference) -> bool:
-    """Tell whether acceptance is below what is expected by more than chance and a little."""
-    expected, loss = reference.expected, reference.loss
-    if expected is None or loss is None:
-        return False
-    high = interval(reference.served.draws())[1]
-    return loss >= SMALL * expected.accept_length and high < expected.accept_length
-
-
 def _without_search(scene: CauseFacts) -> Cause | None:
     """Return the verdict where no ablation can decide anything."""
     if scene.texts.refused:
@@ -200,7 +93,9 @@ def _without_search(scene: CauseFacts) -> Cause | None:
             "not_reproduced",
             f"Cannot tell: replayed as launched, the files accept {scene.replayed or 0:.2f} tokens a "
             f"round, and the engine accepted {scene.observed:.2f}; only {scene.agreement:.0%} of the "
-            "rounds agree. The cause of the loss is not in these files, or not in this replay.",
+            "rounds agree. "
+            + (f"{scene.unmodelled[:1].upper()}{scene.unmodelled[1:]}. " if scene.unmodelled else "")
+            + "The cause of the loss is not in these files, or not in this replay.",
             missing="the draft as the engine had it in memory, or the target that really served",
             next_step="Capture the draft's tensors in the running server, and check which files it reads.",
         )  # fmt: skip
@@ -252,15 +147,15 @@ def _single(scene: CauseFacts) -> Cause | None:
     if not best:
         return None
     first, *others = best
-    if not _restores(first):
+    if not restores(first):
         return None
     lift = first.lift
     runner = others[0] if others else None
     if runner is not None and _rivals(first, runner):
         return _cannot_tell(
             scene,
-            f"{lift.words} restores {_percent(lift)}, and {runner.lift.words} "
-            f"{_percent(runner.lift)}: these texts cannot distinguish the two",
+            f"{lift.words} restores {percent(lift)}, and {runner.lift.words} "
+            f"{percent(runner.lift)}: these texts cannot distinguish the two",
             (first, runner),
         )
     if first.facts == {"sampling"}:
@@ -270,7 +165,7 @@ def _single(scene: CauseFacts) -> Cause | None:
             f"target wrote it. Along this target's greedy answers {lift.accept_length:.2f} tokens are "
             "accepted a round.",
             switches=lift.switches, facts=lift.facts,
-            evidence_for=(_evidence(lift),),
+            evidence_for=(evidence_of(lift),),
             missing="the temperature of the recorded requests, and which target answered them",
             next_step="Record the same prompts at temperature 0, and replay that.",
         )  # fmt: skip
@@ -281,10 +176,10 @@ def _single(scene: CauseFacts) -> Cause | None:
         "found",
         f"The cause is the {lift.facts[0]}: with {lift.words} acceptance comes back from "
         f"{scene.reference.served.accept_length:.2f} to {lift.accept_length:.2f} tokens a round "
-        f"({_percent(lift)} of what was lost).",
+        f"({percent(lift)} of what was lost).",
         facts=lift.facts, switches=lift.switches, alike=(*lift.same, *equal),
         confidence=_confidence(scene, first),
-        evidence_for=(_evidence(lift), *_static(scene, first.facts)), evidence_against=against,
+        evidence_for=(evidence_of(lift), *statically(scene, first.facts)), evidence_against=against,
         next_step=lift.remedy,
     )  # fmt: skip
 
@@ -292,7 +187,7 @@ def _single(scene: CauseFacts) -> Cause | None:
 def _pair(scene: CauseFacts) -> Cause | None:
     """Return the two facts that explain the loss together and not alone."""
     best = _best_by_fact(scene.pairs)
-    if not best or not _restores(best[0]):
+    if not best or not restores(best[0]):
         return None
     first, *others = best
     lift, loss = first.lift, scene.reference.loss or 1.0
@@ -308,8 +203,8 @@ def _pair(scene: CauseFacts) -> Cause | None:
     if others and _rivals(first, others[0]):
         return _cannot_tell(
             scene,
-            f"{lift.words} restore {_percent(lift)} together, and {others[0].lift.words} "
-            f"{_percent(others[0].lift)}: these texts cannot distinguish them",
+            f"{lift.words} restore {percent(lift)} together, and {others[0].lift.words} "
+            f"{percent(others[0].lift)}: these texts cannot distinguish them",
             (first, others[0]),
         )
     certain = all(any(h.fact == f and h.sure for h in scene.hints) for f in first.facts)
@@ -317,10 +212,10 @@ def _pair(scene: CauseFacts) -> Cause | None:
         "pair",
         f"Two causes, one behind the other: {' and '.join(lift.facts)}. With {lift.words} acceptance comes "
         f"back from {scene.reference.served.accept_length:.2f} to {lift.accept_length:.2f} tokens a round "
-        f"({_percent(lift)} of what was lost); neither alone is enough.",
+        f"({percent(lift)} of what was lost); neither alone is enough.",
         facts=lift.facts, switches=lift.switches, alike=lift.same,
         confidence="certain" if certain and lift.profile is not False else "likely",
-        evidence_for=(_evidence(lift), *_static(scene, first.facts)),
+        evidence_for=(evidence_of(lift), *statically(scene, first.facts)),
         evidence_against=_against(scene, first.facts, others[0] if others else None),
         next_step=lift.remedy,
     )  # fmt: skip
@@ -344,7 +239,7 @@ def _named(scene: CauseFacts) -> Cause | None:
         "not known.",
         facts=facts, confidence="likely",
         evidence_for=(
-            *_static(scene, frozenset(facts)),
+            *statically(scene, frozenset(facts)),
             f"{served.accept_length:.2f} tokens a round; the target's token has rank {served.rank:.0f}",
         ),
         missing=f"the trained {facts[0]}",
@@ -375,7 +270,7 @@ def _cannot_tell(scene: CauseFacts, why: str, rivals: tuple[Tried, ...] = ()) ->
     near = ""
     far = nearest is None or (nearest.restored or 0.0) < _NEAR
     if nearest is not None and not far and nearest.lift_interval[0] > 0:
-        near = f" Nearest is {nearest.words}: {_percent(nearest)}."
+        near = f" Nearest is {nearest.words}: {percent(nearest)}."
     return Cause(
         "cannot_tell",
         f"{sentence}{near}",
@@ -398,12 +293,6 @@ def _best_by_fact(tried: Sequence[Tried]) -> list[Tried]:
     return sorted(best.values(), key=lambda t: -t.measured.accept_length)
 
 
-def _restores(one: Tried) -> bool:
-    lift = one.lift
-    enough = lift.restored is not None and lift.restored >= ENOUGH
-    return enough and lift.lift_interval[0] > 0 and lift.profile is not False
-
-
 def _rivals(first: Tried, other: Tried) -> bool:
     """Tell whether another fact explains as much: within chance, or enough by itself."""
     restored = other.lift.restored
@@ -421,16 +310,10 @@ def _confidence(scene: CauseFacts, first: Tried) -> Confidence:
     return "likely"
 
 
-def _static(scene: CauseFacts, facts: frozenset[str]) -> tuple[str, ...]:
-    return tuple(
-        f"known without a replay: {h.finding.title}" for h in scene.hints if h.fact in facts
-    )[:4]
-
-
 def _against(scene: CauseFacts, facts: frozenset[str], runner: Tried | None) -> tuple[str, ...]:
     said = []
     if runner is not None and runner.lift.lift_interval[0] > 0:
-        said.append(f"next best: {runner.lift.words}, {_percent(runner.lift)}")
+        said.append(f"next best: {runner.lift.words}, {percent(runner.lift)}")
     said += [
         f"not confirmed by a replay: {h.finding.title}"
         for h in scene.hints
@@ -439,15 +322,3 @@ def _against(scene: CauseFacts, facts: frozenset[str], runner: Tried | None) -> 
     if scene.unknown:
         said.append(f"what the engine's memory held for {scene.unknown[0]} is not known")
     return tuple(said[:5])
-
-
-def _evidence(lift: Lift) -> str:
-    low, high = lift.restored_interval or (float("nan"), float("nan"))
-    return (
-        f"{lift.words}: {lift.accept_length:.2f} tokens a round over {lift.rounds:,} rounds of "
-        f"{lift.requests} requests, {_percent(lift)} restored ({low:.0%} to {high:.0%})"
-    )
-
-
-def _percent(lift: Lift) -> str:
-    return "an unknown share" if lift.restored is None else f"{lift.restored:.0%}"

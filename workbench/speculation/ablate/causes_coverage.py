@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from workbench.core.verdict import Coverage, Item, Settled, State, Verdict, cover
-from workbench.speculation.ablate.causes import AGREES, FEW, SMALL, Cause, CauseFacts, Tried
+from workbench.speculation.ablate.cause_records import AGREES, FEW, SMALL, Cause, CauseFacts, Tried
 from workbench.speculation.ablate.static_checks import Hint
 from workbench.speculation.judge.coverage import ACCEPTANCE, STATIC, TEXTS, fault_items
 

@@ -9,24 +9,18 @@ from typing import Any
 from workbench.core.bars import bar as progress_bar
 from workbench.errors import WorkbenchError, shown
 from workbench.speculation.ablate.ablations import Ablations
-from workbench.speculation.ablate.causes import (
-    ENOUGH,
-    Cause,
-    CauseFacts,
-    Tried,
-    judge_part,
-    needs_pairs,
-)
+from workbench.speculation.ablate.cause_records import ENOUGH, Cause, CauseFacts, Tried
+from workbench.speculation.ablate.causes import judge_part, needs_pairs
 from workbench.speculation.ablate.causes_coverage import AblationQuestion, answered
 from workbench.speculation.ablate.lifts import Lift, Reference
 from workbench.speculation.ablate.static_checks import Hint, check, unchecked
 from workbench.speculation.ablate.switches import Switch, base, catalogue, turned
 from workbench.speculation.ablate.switches_weights import by_names
+from workbench.speculation.judge import unmodelled
 from workbench.speculation.judge.comparable import comparable
 from workbench.speculation.judge.measuring import Measured, State, entropy, measure
 from workbench.speculation.judge.texts import describe
 from workbench.speculation.judge.trial import Trial
-from workbench.speculation.judge.unmodelled import items as unmodelled
 
 FIRST_PASS = 32  # requests that every switch is tried on
 _PAIR_PASS = 8  # requests that pairs are tried on
@@ -274,6 +268,7 @@ class _Bench:
         return CauseFacts(
             reference, self.singles, self.pairs, self.hints, self.texts,
             absent=tuple(name for name in unknown if name not in held), unknown=unknown,
+            unmodelled=unmodelled.named(unmodelled.of_trial(trial)),
             observed=trial.observed, agreement=agreement, replayed=replayed,
         )  # fmt: skip
 
@@ -313,7 +308,7 @@ class _Bench:
             beyond["auxiliary layers"] = "the features of the target's other layers are not known"
         return AblationQuestion(
             scene, self.cause, catalogue, tuple(self.idle), self.left, beyond, unchecked(trial),
-            tuple(unmodelled(trial.checkpoint.config.text, essential=trial.emitted is None)),
+            unmodelled.of_trial(trial),
             self.replayed_ok,
         )  # fmt: skip
 

@@ -28,6 +28,7 @@ from workbench.core.finding import GRAVITY, Confidence, Finding
 from workbench.core.verdict import Coverage, Verdict
 from workbench.speculation.judge import replay_findings
 from workbench.speculation.judge.coverage import ReplayEvidence, covered
+from workbench.speculation.judge.unmodelled import named
 
 _OVERTURNED = {
     True: ("an expected acceptance that is of another draft, or of other texts",),
@@ -89,8 +90,9 @@ def _sentence(evidence: ReplayEvidence, coverage: Coverage) -> str:
         return "That is what is expected."
     if evidence.silent:
         return evidence.silent
+    unmodelled = named(evidence.fields)
     if counts.low is None and counts.unlike:
-        return f"Cannot tell: {counts.unlike}."
+        return f"Cannot tell: {unmodelled and unmodelled + ', and '}{counts.unlike}."
     if counts.low is None:
         known = f" Known to be wrong: {_titles(causes)}." if causes else ""
         return f"Cannot tell: {counts.between}.{known}"
@@ -107,14 +109,18 @@ def _sentence(evidence: ReplayEvidence, coverage: Coverage) -> str:
             "Cannot tell whether this draft can do better: there is no expected acceptance length."
         )
     if counts.unlike:
-        return f"Cannot tell: {counts.unlike}, and its counts may be of something else."
+        return (
+            f"Cannot tell: {unmodelled and unmodelled + ', and '}{counts.unlike}, and its counts may be of "
+            "something else."
+        )
     if counts.stretch and counts.logged is not None:
         return (
             f"Cannot tell: a tenth of the log's lines report {counts.logged.tenth:.2f} or less. Some "
             "requests, or some time, go wrong; examine those lines alone."
         )
     missing = next(coverage.having("open", essential=True))
-    return f"Cannot tell: {missing.name}: {missing.how}."
+    known = "the replay does not model " if missing in evidence.fields else ""
+    return f"Cannot tell: {known}{missing.name}: {missing.how}."
 
 
 def _suspected(evidence: ReplayEvidence, causes: Sequence[Finding]) -> str:
