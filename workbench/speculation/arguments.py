@@ -15,6 +15,7 @@ from workbench.speculation.evidence.files import place_of
 from workbench.speculation.evidence.observed import DraftLaunch, read_run
 from workbench.speculation.judge.expected import Expected
 from workbench.speculation.model.draft_kinds import other_kind
+from workbench.speculation.rounds.sampled import Sampling
 
 if TYPE_CHECKING:
     from workbench.checkpoint.checkpoint import Checkpoint
@@ -60,6 +61,58 @@ def check_arguments(
         )
     if engine is not None and engine != TRAINER:
         parse(engine)
+
+
+HARDWARE = ("cuda", "rocm", "npu")
+
+
+def read_sampling(
+    temperature: Any,
+    top_k: Any,
+    top_p: Any,
+    threshold_single: Any,
+    threshold_acc: Any,
+    hardware: Any,
+) -> Sampling:
+    """Return how answers are sampled.
+
+    Raises
+    ------
+    WorkbenchError
+        A number is out of its bounds, or the hardware is not known.
+    """
+    if not is_whole(top_k) or not 0 <= top_k <= 1 << 24:
+        raise WorkbenchError(
+            f"a top-k of {shown(top_k)} is not valid",
+            next_step="Give a whole number; 0 keeps every token.",
+        )
+    shares = {"top-p": top_p, "threshold-single": threshold_single, "threshold-acc": threshold_acc}
+    for name, value in shares.items():
+        if not _is_number(value) or not 0 < value <= 1:
+            raise WorkbenchError(
+                f"a {name} of {shown(value)} is not valid",
+                next_step="Give a number above 0, up to 1; 1 changes nothing.",
+            )
+    if hardware not in HARDWARE:
+        raise WorkbenchError(
+            f"{shown(hardware)} is not known as hardware",
+            next_step=f"Give one of {', '.join(HARDWARE)}.",
+        )
+    return Sampling(
+        float(temperature),
+        int(top_k),
+        float(top_p),
+        threshold_single=float(threshold_single),
+        threshold_acc=float(threshold_acc),
+    )
+
+
+def verifies_greedily(engine: str, hardware: str) -> bool:
+    """Tell whether an engine verifies greedily on this hardware, whatever the temperature.
+
+    SGLang's kernels of sampled verification are CUDA's; without them it compares with the argmax.
+    """
+    return engine.startswith("sglang") and hardware != "cuda"
 
 
 def check_sizes(steps: Any, topk: Any, draft_tokens: Any, requests: Any, new_tokens: Any) -> None:

@@ -10,6 +10,7 @@ from workbench.core.finding import Confidence
 from workbench.speculation.ablate.lifts import Lift, Reference
 from workbench.speculation.ablate.static_checks import Hint
 from workbench.speculation.ablate.switches import Switch
+from workbench.speculation.judge.counts import ENOUGH as LOW
 from workbench.speculation.judge.measuring import Measured, interval
 from workbench.speculation.judge.texts import Texts
 
@@ -20,19 +21,33 @@ FEW = 8  # requests; samples of fewer say little of how much acceptance varies
 AGREES = 0.85  # of the rounds that a faithful replay has as the engine had them
 
 State = Literal[
-    "found", "pair", "named", "healthy", "sampling", "no_expectation", "refused",
-    "not_reproduced", "cannot_tell",
+    "found", "pair", "several", "named", "lost", "draft_itself", "engine", "healthy", "sampling",
+    "no_expectation", "refused", "not_reproduced", "cannot_tell",
 ]  # fmt: skip
+
+
+_WRONG = ("found", "pair", "several", "named", "lost", "draft_itself", "engine")
+NAMING = ("found", "pair", "several", "named")
+"""The states that name a fact as the cause."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Tried:
-    """Some switches turned together, and what was measured; `reference` is of the same requests."""
+    """Some switches turned together, and what was measured; `reference` is of the same requests.
+
+    `places`: the same from every place of the answers, where two such are to be compared: many more drafts.
+    """
 
     switches: tuple[Switch, ...]
     measured: Measured
     reference: Reference
     confirmed: bool
+    places: Measured | None = None
+
+    @property
+    def finest(self) -> Measured:
+        """What is compared to tell a small effect from chance."""
+        return self.places or self.measured
 
     @property
     def lift(self) -> Lift:
@@ -52,11 +67,13 @@ class Cause:
     Attributes
     ----------
     state
-        ``found``: one fact; ``pair``: two together; ``named``: a tensor is nowhere, so nothing can bring it
-        back; ``healthy``: nothing was lost; ``sampling``: along the target's greedy answers all is well, but
-        this text is none of them: it was sampled, or another target wrote it; ``no_expectation``: lifts
-        alone; ``refused``: the text is no evidence; ``not_reproduced``: the replay does not do what the
-        engine did; ``cannot_tell``.
+        ``found``: one fact; ``pair``: two together; ``several``: more; ``named``: a tensor is nowhere, so
+        nothing can bring it back; ``lost``: acceptance is lost for certain, and the cause is not known;
+        ``draft_itself``: the same, and as its trainer means it the draft accepts no more; ``engine``: these
+        files accept more than the engine that served them; ``healthy``: nothing was lost; ``sampling``: along
+        the target's greedy answers all is well, but this text is none of them: it was sampled, or another
+        target wrote it; ``no_expectation``: lifts alone; ``refused``: the text is no evidence;
+        ``not_reproduced``: the replay does not do what the engine did; ``cannot_tell``.
     facts, switches
         The cause, and the switches that undo it; empty where there is none.
     sentence
@@ -87,7 +104,7 @@ class Cause:
         """
         if self.state == "healthy":
             return True
-        return False if self.state in ("found", "pair", "named") else None
+        return False if self.state in _WRONG else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,6 +126,16 @@ class CauseFacts:
         Names of tensors whose values in the engine's memory are not known.
     unmodelled
         What of config and launch the replay does not compute with, "" where nothing of it decides.
+    chain
+        Certain faults undone one after the other, the one that adds most first.
+    untried
+        Titles of certain faults that no change undoes.
+    trained
+        What the draft accepts as its trainer means it; None: not measured, or not to be loaded so.
+    engine_loses
+        Whether these files accept more than the engine did, clearly, and as much as they should.
+    engine_does
+        What the engine does that its recorded rounds show, "" where nothing reproduces them.
     """
 
     reference: Reference
@@ -119,6 +146,11 @@ class CauseFacts:
     absent: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     unmodelled: str = ""
+    chain: tuple[Tried, ...] = ()
+    untried: tuple[str, ...] = ()
+    trained: Measured | None = None
+    engine_loses: bool = False
+    engine_does: str = ""
     observed: float | None = None
     agreement: float | None = None
     replayed: float | None = None
@@ -131,6 +163,15 @@ def lost(reference: Reference) -> bool:
         return False
     high = interval(reference.served.draws())[1]
     return loss >= SMALL * expected.accept_length and high < expected.accept_length
+
+
+def certainly_lost(scene: CauseFacts) -> bool:
+    """Tell whether far less is accepted than expected, beyond chance, on texts that the target chose."""
+    expected = scene.reference.expected
+    if expected is None or scene.texts.sampled or len(scene.reference.served.rounds) < FEW:
+        return False
+    high = interval(scene.reference.served.draws())[1]
+    return high - 1 < LOW * (expected.accept_length - 1)
 
 
 def restores(one: Tried) -> bool:
@@ -149,11 +190,14 @@ def statically(scene: CauseFacts, facts: frozenset[str]) -> tuple[str, ...]:
 
 def evidence_of(lift: Lift) -> str:
     """Return what a change restored, and on how much."""
-    low, high = lift.restored_interval or (float("nan"), float("nan"))
-    return (
+    text = (
         f"{lift.words}: {lift.accept_length:.2f} tokens a round over {lift.rounds:,} rounds of "
-        f"{lift.requests} requests, {percent(lift)} restored ({low:.0%} to {high:.0%})"
+        f"{lift.requests} requests"
     )
+    if lift.restored_interval is None:
+        return text
+    low, high = lift.restored_interval
+    return f"{text}, {percent(lift)} restored ({low:.0%} to {high:.0%})"
 
 
 def percent(lift: Lift) -> str:

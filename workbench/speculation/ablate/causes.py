@@ -17,14 +17,18 @@ from workbench.speculation.ablate.cause_records import (
     UNSURE,
     Cause,
     CauseFacts,
+    State,
     Tried,
+    certainly_lost,
     evidence_of,
     lost,
     percent,
     restores,
     statically,
 )
+from workbench.speculation.ablate.causes_known import known, unexpected
 from workbench.speculation.ablate.lifts import clear
+from workbench.speculation.judge.engine_loss import ENGINE_NEXT, look_at_engine
 
 _NEEDED = 0.15  # of the loss that the second of a pair must add to either alone
 _NEAR = 0.2  # of the loss: what restores less is not called near
@@ -35,7 +39,8 @@ def judge(scene: CauseFacts) -> Cause:
     early = _without_search(scene)
     if early is not None:
         return early
-    return _single(scene) or _pair(scene) or _named(scene) or _cannot_tell(scene, "")
+    found = known(scene) or _single(scene) or _pair(scene) or _named(scene)
+    return found or _cannot_tell(scene, "")
 
 
 def judge_part(scene: CauseFacts, left: Sequence[str]) -> Cause:
@@ -70,7 +75,9 @@ def judge_part(scene: CauseFacts, left: Sequence[str]) -> Cause:
 
 def needs_pairs(scene: CauseFacts) -> bool:
     """Tell whether single changes leave the loss unexplained, so that pairs are worth trying."""
-    return _without_search(scene) is None and _single(scene) is None
+    if _without_search(scene) is not None or known(scene) is not None:
+        return False
+    return _single(scene) is None
 
 
 def _without_search(scene: CauseFacts) -> Cause | None:
@@ -85,22 +92,14 @@ def _without_search(scene: CauseFacts) -> Cause | None:
         )  # fmt: skip
     differs = scene.agreement is not None and scene.agreement < AGREES
     # Memory of unknown content may differ; a replay of it that loses nothing is not what ran.
-    known = not scene.unknown or (
-        scene.reference.expected is not None and not lost(scene.reference)
-    )
-    if differs and known and scene.observed is not None:
-        return Cause(
-            "not_reproduced",
-            f"Cannot tell: replayed as launched, the files accept {scene.replayed or 0:.2f} tokens a "
-            f"round, and the engine accepted {scene.observed:.2f}; only {scene.agreement:.0%} of the "
-            "rounds agree. "
-            + (f"{scene.unmodelled[:1].upper()}{scene.unmodelled[1:]}. " if scene.unmodelled else "")
-            + "The cause of the loss is not in these files, or not in this replay.",
-            missing="the draft as the engine had it in memory, or the target that really served",
-            next_step="Capture the draft's tensors in the running server, and check which files it reads.",
-        )  # fmt: skip
+    sure = not scene.unknown or (scene.reference.expected is not None and not lost(scene.reference))
+    if differs and sure and scene.observed is not None:
+        return _not_reproduced(scene)
     served = scene.reference.served.accept_length
     if scene.reference.expected is None:
+        faults = unexpected(scene)
+        if faults is not None:
+            return faults
         best = max(scene.singles, key=lambda t: t.measured.accept_length, default=None)
         nearest = best.lift.name if best else ""
         most = (
@@ -141,6 +140,31 @@ def _without_search(scene: CauseFacts) -> Cause | None:
     return None
 
 
+def _not_reproduced(scene: CauseFacts) -> Cause:
+    """Return that the replay does not do what the engine did: the engine loses it, or nothing is known."""
+    files, engine = scene.replayed or 0.0, scene.observed or 0.0
+    agree = f"only {scene.agreement:.0%} of the rounds agree"
+    expected = scene.reference.expected
+    if scene.engine_loses and (expected is not None or scene.engine_does):
+        return Cause(
+            "engine",
+            look_at_engine(files, engine, scene.engine_does),
+            confidence="likely",
+            evidence_for=(f"replayed as launched, {agree}",),
+            missing="" if scene.engine_does else "what the engine does otherwise than its release",
+            next_step=ENGINE_NEXT,
+        )  # fmt: skip
+    first = f"{scene.unmodelled[:1].upper()}{scene.unmodelled[1:]}. " if scene.unmodelled else ""
+    return Cause(
+        "not_reproduced",
+        f"Cannot tell: {first and first[:1].lower() + first[1:]}{'R' if first else 'r'}eplayed as launched, "
+        f"the files accept {files:.2f} tokens a round, and the engine accepted {engine:.2f}; {agree}. The "
+        "cause of the loss is not in these files, or not in this replay.",
+        missing="the draft as the engine had it in memory, or the target that really served",
+        next_step="Capture the draft's tensors in the running server, and check which files it reads.",
+    )  # fmt: skip
+
+
 def _single(scene: CauseFacts) -> Cause | None:
     """Return the one fact that explains the loss, or that two facts cannot be told apart."""
     best = _best_by_fact(scene.singles)
@@ -169,14 +193,21 @@ def _single(scene: CauseFacts) -> Cause | None:
             missing="the temperature of the recorded requests, and which target answered them",
             next_step="Record the same prompts at temperature 0, and replay that.",
         )  # fmt: skip
+    if scene.untried and not any(h.sure and h.fact in first.facts for h in scene.hints):
+        return _cannot_tell(
+            scene,
+            f"{lift.words} restores {percent(lift)}, but nothing else speaks for that; what is certain could "
+            f"not be undone: {scene.untried[0]}",
+            (first,),
+        )
     alike = [t.lift for t in scene.singles if t.facts == first.facts and t is not first]
     equal = tuple(a.name for a in alike if a.restored is not None and a.restored >= ENOUGH)
     against = _against(scene, first.facts, runner)
     return Cause(
         "found",
-        f"The cause is the {lift.facts[0]}: with {lift.words} acceptance comes back from "
-        f"{scene.reference.served.accept_length:.2f} to {lift.accept_length:.2f} tokens a round "
-        f"({percent(lift)} of what was lost).",
+        f"{'A' if scene.untried else 'The'} cause is the {lift.facts[0]}: with {lift.words} acceptance "
+        f"comes back from {scene.reference.served.accept_length:.2f} to {lift.accept_length:.2f} tokens a "
+        f"round ({percent(lift)} of what was lost).",
         facts=lift.facts, switches=lift.switches, alike=(*lift.same, *equal),
         confidence=_confidence(scene, first),
         evidence_for=(evidence_of(lift), *statically(scene, first.facts)), evidence_against=against,
@@ -248,20 +279,28 @@ def _named(scene: CauseFacts) -> Cause | None:
 
 
 def _cannot_tell(scene: CauseFacts, why: str, rivals: tuple[Tried, ...] = ()) -> Cause:
-    """Return that nobody can tell; `rivals` are changes that restore enough, each of them."""
+    """Return that the cause is not known; `rivals` are changes that restore enough, each of them.
+
+    Whether something is lost may be certain all the same.
+    """
     reference = scene.reference
     expected = reference.expected
     said = why or "neither one change nor a pair restores what was lost"
     hints = [h.finding.title for h in scene.hints if h.sure]
-    sentence = (
-        f"Cannot tell: {reference.served.accept_length:.2f} tokens a round instead of "
-        f"{expected.accept_length if expected else 0:.2f}, and {said}."
+    lengths = (
+        f"{reference.served.accept_length:.2f} tokens a round instead of "
+        f"{expected.accept_length if expected else 0:.2f}"
     )
+    state: State = "lost" if certainly_lost(scene) else "cannot_tell"
+    sure: Confidence = "likely" if state == "lost" else "unknown"
+    sentence = f"Cannot tell: {lengths}, and {said}."
+    if state == "lost":
+        sentence = f"Acceptance is lost: {lengths}. Cannot tell why: {said}."
     against = tuple(f"known without a replay: {title}" for title in hints)
     if rivals:
         names = " or ".join(one.lift.name for one in rivals)
         return Cause(
-            "cannot_tell", sentence, nearest=names, evidence_against=against,
+            state, sentence, nearest=names, evidence_against=against, confidence=sure,
             missing=f"what distinguishes {names}: the training's own code or config, or other texts",
             next_step="Check in the training which of the two is true; undoing that one is enough.",
         )  # fmt: skip
@@ -271,15 +310,34 @@ def _cannot_tell(scene: CauseFacts, why: str, rivals: tuple[Tried, ...] = ()) ->
     far = nearest is None or (nearest.restored or 0.0) < _NEAR
     if nearest is not None and not far and nearest.lift_interval[0] > 0:
         near = f" Nearest is {nearest.words}: {percent(nearest)}."
+    itself = _draft_itself(scene) if state == "lost" and not near else ""
     return Cause(
-        "cannot_tell",
-        f"{sentence}{near}",
+        "draft_itself" if itself else state,
+        itself or f"{sentence}{near}",
         nearest=nearest.name if near and nearest else "",
         evidence_against=against,
+        confidence=sure,
         missing="the draft's acceptance on this kind of text, measured where it was trained: a draft that "
         "is undertrained or off its domain has the same symptoms",
         next_step="Measure the draft on these prompts with the trainer, or give texts of its training.",
     )  # fmt: skip
+
+
+def _draft_itself(scene: CauseFacts) -> str:
+    """Return that as its trainer means it the draft accepts no more, "" where it does or is not known to."""
+    trained, expected = scene.trained, scene.reference.expected
+    if trained is None or expected is None:
+        return ""
+    served = scene.reference.served.accept_length
+    gained = trained.accept_length - served
+    if gained >= _NEAR * (expected.accept_length - served):
+        return ""
+    return (
+        f"The draft itself accepts no more: {trained.accept_length:.2f} tokens a round as its trainer means "
+        f"it, {served:.2f} as served, and {expected.accept_length:.2f} are expected. Nothing of the serving "
+        "loses it, as far as is known: it is undertrained, off its domain, or trained otherwise than its "
+        "config says."
+    )
 
 
 def _best_by_fact(tried: Sequence[Tried]) -> list[Tried]:

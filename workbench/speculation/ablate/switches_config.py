@@ -102,9 +102,7 @@ def _flags(trial: Trial) -> Iterator[Entry]:
             return _set(with_tensors(state, held) if on else state, **{name: on})
 
         turned = "on" if value else "off"
-        words = f"{name} turned {turned}" + (
-            ", with the norm that the file holds" if held and value else ""
-        )
+        words = f"{name} turned {turned}" + (" and its norm read" if held and value else "")
         yield (
             f"{name} {turned}", name, words,
             apply, f"Set {name} as in the training run, and serve with a version that reads it.",
@@ -141,7 +139,7 @@ def _query_norms(trial: Trial, file: Mapping[str, Tensor]) -> Iterator[Entry]:
     if len(held) % 2 or not held.keys() - trial.draft.tensors.keys():
         return
     yield (
-        "q_norm and k_norm", "q_norm and k_norm", "q_norm and k_norm applied, as the file holds them",
+        "q_norm and k_norm", "q_norm and k_norm", "q_norm and k_norm read and applied",
         partial(_given, held),
         "Serve with an engine whose draft class has them: vLLM's Eagle3Qwen3ForCausalLM.",
     )  # fmt: skip
