@@ -33,7 +33,7 @@ LOWEST_REPLAY := test_packaging.py speculation/model/test_draft.py speculation/m
 LOWEST_SAMPLE := tests/core tests/views tests/cli tests/keys tests/weights tests/checkpoint/test_open.py tests/checkpoint/test_broken_folders.py tests/checkpoint/test_remote.py \
   tests/display/test_html.py tests/export/test_export.py tests/test_packaging.py tests/weights/test_records.py
 # The steps of `make extra`, in their order: samples of the long checks.
-EXTRA ?= lint lint-js facts-sample
+EXTRA ?= lint lint-js facts-sample mutants-sample lowest-sample
 
 help:  ## This list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 10

@@ -49,17 +49,24 @@ def codes(found: KeyDiff) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("ranks", "ok"), [(1, True), (2, True), (6, True), (4, False), (12, False)]
+    ("ranks", "wrong"),
+    [
+        (1, set()),
+        (2, set()),
+        (6, {"width_not_divided"}),  # 6 heads can be divided, an MLP that is 64 wide cannot
+        (4, {"heads_not_divided"}),
+        (12, {"heads_not_divided"}),
+    ],
 )
-def test_heads_divide_among_the_ranks(target: Path, ranks: int, ok: bool) -> None:
+def test_heads_and_widths_divide_among_the_ranks(target: Path, ranks: int, wrong: set[str]) -> None:
     found = launched(target, f"--tp {ranks}")
-    assert found.ok is ok
-    assert codes(found) == (set() if ok else {"heads_not_divided"})
+    assert found.ok is (not wrong)
+    assert codes(found) == wrong
 
 
 def test_a_target_is_no_eagle3_draft_of_its_own(target: Path) -> None:
-    assert codes(launched(target, "--speculative-algorithm EAGLE3")) == {"target_as_draft"}
+    assert codes(launched(target, "--speculative-algorithm EAGLE3")) == {"no_draft"}
     with_draft = launched(
         target, "--speculative-algorithm EAGLE3 --speculative-draft-model-path /draft"
     )
-    assert "target_as_draft" not in codes(with_draft)
+    assert "no_draft" not in codes(with_draft)

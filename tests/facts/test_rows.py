@@ -75,7 +75,7 @@ def test_a_row_ends_where_the_next_begins() -> None:
         ("sglang", "kimi_k2", "0.5.11", "0.5.12"),
         ("sglang", "both models before the pools", "0.5.13.post1", "0.5.14"),
         ("sglang", "pads short projections", "0.5.2", "0.5.3"),
-        ("vllm", "num_aux", "0.21.0", "0.22.1"),
+        ("vllm", "num_aux", "0.21.0", "0.22.0"),
     ],
 )
 def test_both_sides_of_a_border(engine: str, feature: str, last: str, first: str) -> None:
@@ -92,7 +92,7 @@ def test_what_no_release_has_is_false_up_to_the_newest_and_unknown_after() -> No
 
 
 def test_between_two_releases_of_vllm_nobody_looked() -> None:
-    assert since("vllm", "num_aux", "0.22.0") is None
+    assert since("vllm", "num_aux", "0.21.1") is None
     assert since("vllm", "num_aux", "0.32.1") is None
     assert since("vllm", "no such feature", "0.22.1") is None
     assert since("llama.cpp", "num_aux", "1.0") is None

@@ -38,8 +38,6 @@ SHOWN_BY = {
     "speculators norm_output": (ALGOS, r"\[\"norm_output\"\] = "),
     "d2t refused at full vocabulary": (LLAMA, r"self\.draft_id_to_target_id = None"),
 }
-# Not looked up again: no index served 0.19.1, 0.21.0, 0.22.1 when the others were.
-NOT_AGAIN = {"num_aux", "fc_norm", "norm_output", "speculators norm_before_fc"}
 Place = tuple[str, int]
 
 

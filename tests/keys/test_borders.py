@@ -247,9 +247,9 @@ def chosen(text: str) -> tuple[str, bool]:
         ("sglang==0.5.11.post9", "0.5.11", False),
         ("sglang==0.4.4.post2", "0.4.4.post2", True),
         # vLLM's releases are not all known: what lies in a range and is a release is answered for.
-        ("vllm==0.11.2", "0.11.2", True),
-        ("vllm==0.11.3", "0.11.2", False),
-        ("vllm==0.12.0rc1", "0.11.2", False),
+        ("vllm==0.11.1", "0.11.1", True),
+        ("vllm==0.11.3", "0.11.1", False),
+        ("vllm==0.12.0rc1", "0.11.1", False),
         ("vllm==0.12.0", "0.12.0", True),
         ("vllm==0.13.0", "0.12.0", True),
         ("vllm==0.13.0rc1", "0.12.0", False),
@@ -257,7 +257,8 @@ def chosen(text: str) -> tuple[str, bool]:
         ("vllm==0.13.0a1", "0.12.0", False),
         ("vllm==0.15.1", "0.12.0", True),
         ("vllm==0.15.2", "0.12.0", False),
-        ("vllm==0.18.0", "0.16.0", False),
+        ("vllm==0.17.2", "0.16.0", False),
+        ("vllm==0.18.0", "0.18.0", True),
         ("vllm==0.32.0", "0.30.0", True),
         ("vllm==0.32.1", "0.30.0", False),
         ("vllm==0.33.0rc1", "0.30.0", False),
@@ -276,7 +277,7 @@ def test_who_answers_for_a_version(text: str, first: str, certain: bool) -> None
     assert chosen(text) == (first, certain)
 
 
-@pytest.mark.parametrize("text", ["sglang==0.4.3", "vllm==0.11.1"])
+@pytest.mark.parametrize("text", ["sglang==0.4.3", "vllm==0.11.0"])
 def test_an_older_version_is_not_answered(text: str) -> None:
     with pytest.raises(EngineError, match="older than any version"):
         registry.select(registry.parse(text), CONFIG)
@@ -296,7 +297,7 @@ def test_what_is_said_of_a_version_that_is_none() -> None:
 
     assert "not a release" in why("sglang==0.5.11.post9")
     assert "development build" in why("vllm==0.13.0rc1")
-    assert "between two known ranges" in why("vllm==0.18.0")
+    assert "between two known ranges" in why("vllm==0.17.2")
     assert "newer than any" in why("vllm==0.33.0")
     assert why("vllm==0.13.0") == ""
 

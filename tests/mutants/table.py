@@ -27,6 +27,8 @@ REPLAY = ("speculation/ablate/test_causes.py", "speculation/test_result.py", "sp
           "speculation/test_odd_pairs.py", "speculation/rounds/test_stale.py",
           "speculation/test_arguments.py", "speculation/judge/test_coverage.py",
           "speculation/test_saved.py")  # fmt: skip
+LAUNCH = ("launch/rules/test_*.py", "preflight/test_*.py", "drafts/test_launch*.py")
+DOCTOR = ("triage/test_*.py",)
 
 # Judging modules, below workbench/, and the tests that mirror them, below tests/.
 MODULES: dict[str, tuple[str, ...]] = {
@@ -73,6 +75,11 @@ MODULES: dict[str, tuple[str, ...]] = {
     "speculation/judge/expected.py": REPLAY,
     "speculation/ablate/lifts.py": REPLAY,
     "speculation/ablate/static_checks.py": REPLAY,
+    "launch/rules/*.py": LAUNCH,
+    "preflight/answer.py": LAUNCH,
+    "preflight/check.py": LAUNCH,
+    "triage/answer.py": DOCTOR,
+    "triage/jobs.py": DOCTOR,
 }
 
 # Words of one scale, in order: each is changed for its neighbour.

@@ -15,7 +15,6 @@ def launched_as(s: Subject) -> Iterator[Finding]:
     launch = s.launch
     if s.engine != "sglang" or launch is None or launch.engine != "sglang":
         return
-    yield from _divided(s)
     chosen = launch.value("speculative-algorithm")
     if chosen is None:
         # What was not understood may be the algorithm: only a launch that was read whole names none.
@@ -53,19 +52,7 @@ def _own_draft(s: Subject, chosen: str) -> Iterator[Finding]:
         return
     twin = {"DeepseekV3ForCausalLM"} & {s.outcome.model_class}
     layers = s.number("num_hidden_layers")
-    if chosen.upper() == "EAGLE3":
-        yield Finding(
-            code="target_as_draft",
-            severity="error",
-            title="the launch names no draft, so this model is loaded as its own EAGLE-3 draft",
-            detail="It has no fc and no layer that takes auxiliary features: the start-up ends.",
-            evidence_for=(f"--speculative-algorithm {chosen}", "no --speculative-draft-model-path"),
-            confidence="certain",
-            changes_output=True,
-            next_step="Add --speculative-draft-model-path with the path of the draft.",
-            place=s.place("sglang/srt/server_args.py"),
-        )
-    elif chosen.upper() in ("EAGLE", "NEXTN") and twin and layers is not None:
+    if chosen.upper() in ("EAGLE", "NEXTN") and twin and layers is not None:
         if any(f"layers.{layers}." in name for name in s.table.names):
             return
         yield Finding(
@@ -80,34 +67,6 @@ def _own_draft(s: Subject, chosen: str) -> Iterator[Finding]:
             next_step="Serve the checkpoint that has the layer, or leave out --speculative-algorithm.",
             place=s.place("sglang/srt/models/deepseek_nextn.py"),
         )
-
-
-def _divided(s: Subject) -> Iterator[Finding]:
-    """Check that the attention heads can be divided among the ranks of the launch."""
-    launch, heads = s.launch, s.number("num_attention_heads")
-    size = launch.value("tp-size") if launch is not None else None
-    if (
-        launch is None
-        or not heads
-        or size is None
-        or not size.isdigit()
-        or int(size) < 1
-        or heads % int(size) == 0
-    ):
-        return
-    if launch.doubts or launch.state("enable-dp-attention") != "absent":
-        return
-    yield Finding(
-        code="heads_not_divided",
-        severity="error",
-        title=f"{heads} attention heads cannot be divided among {size} ranks",
-        detail="SGLang gives each rank the same number of heads, and stops while it builds the model.",
-        evidence_for=(f"num_attention_heads {heads}", f"--tp-size {size}"),
-        confidence="certain",
-        changes_output=True,
-        next_step=f"Choose a --tp-size that divides {heads}.",
-        place=s.place("sglang/srt/layers/linear.py"),
-    )
 
 
 def _as_eagle(s: Subject, chosen: str) -> Finding:

@@ -79,17 +79,17 @@ _VLLM_ALGOS = "vllm/transformers_utils/configs/speculators/algos.py"
 _VLLM_RUNNER = "vllm/v1/worker/gpu_model_runner.py"
 # `python -m tests.facts.vllm_check` looks each up in the two releases at its border.
 VLLM: Mapping[str, Read] = {
-    "norm_before_residual": Read("0.10.0", "0.10.2", _VLLM_LLAMA, 54),
-    "speculators": Read("0.10.0", "0.10.2", _VLLM_ALGOS, 17),
-    "eagle_config": Read("0.18.1", "0.29.0", _VLLM_RUNNER, 5592),
-    "top-level aux ids": Read("0.10.2", "0.11.2", _VLLM_RUNNER, 3414),
-    "norm_before_fc": Read("0.17.1", "0.18.1", _VLLM_LLAMA, 153),
-    "num_aux": Read("0.21.0", "0.22.1", _VLLM_LLAMA, 0),
-    "fc_norm": Read("0.21.0", "0.22.1", _VLLM_LLAMA, 0),
-    "norm_output": Read("0.21.0", "0.22.1", _VLLM_LLAMA, 0),
-    "speculators norm_before_fc": Read("0.18.1", "0.19.1", _VLLM_ALGOS, 0),
-    "speculators fc_norm": Read("0.24.0", "0.25.1", _VLLM_ALGOS, 39),
-    "speculators norm_output": Read("0.24.0", "0.25.1", _VLLM_ALGOS, 40),
+    "norm_before_residual": Read("0.10.0", "0.10.1", _VLLM_LLAMA, 54),
+    "speculators": Read("0.10.0", "0.10.1", _VLLM_ALGOS, 17),
+    "eagle_config": Read("0.21.0", "0.22.0", _VLLM_RUNNER, 5253),
+    "top-level aux ids": Read("0.10.2", "0.11.1", _VLLM_RUNNER, 3410),
+    "norm_before_fc": Read("0.17.1", "0.18.0", _VLLM_LLAMA, 153),
+    "num_aux": Read("0.21.0", "0.22.0", _VLLM_LLAMA, 180),
+    "fc_norm": Read("0.21.0", "0.22.0", _VLLM_LLAMA, 200),
+    "norm_output": Read("0.21.0", "0.22.0", _VLLM_LLAMA, 221),
+    "speculators norm_before_fc": Read("0.18.1", "0.19.0", _VLLM_ALGOS, 38),
+    "speculators fc_norm": Read("0.24.0", "0.25.0", _VLLM_ALGOS, 39),
+    "speculators norm_output": Read("0.24.0", "0.25.0", _VLLM_ALGOS, 40),
     "d2t refused at full vocabulary": Read("0.29.0", "0.30.0", _VLLM_LLAMA, 345),
 }
 _NEWEST_READ = {"vllm": "0.32.0"}

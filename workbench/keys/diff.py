@@ -315,7 +315,8 @@ def _result(
     kept = _contracts(checkpoint, outcome, target, read, answer.uncovered)
     unsure = "" if certain else why or "this release is not known"
     draft = any(name in kept for name in ("vocabulary", "auxiliary_layers"))
-    ruled = of_launch(read, outcome, checkpoint if draft else None, target) if certain else ()
+    models = (checkpoint, target) if draft else (None, checkpoint)
+    ruled = of_launch(read, outcome, *models) if certain else ()
     findings = _findings(checkpoint, outcome, renames, kept, answer.uncovered)
     findings = with_rules(findings, ruled)
     question = coverage.Question(

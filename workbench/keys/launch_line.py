@@ -11,7 +11,7 @@ from workbench.facts.engines import spoken
 from workbench.launch.records import Launch
 from workbench.launch.rules.models import THERE
 from workbench.launch.rules.records import Model, Ruled, Served
-from workbench.launch.rules.sums import WEIGHTS
+from workbench.launch.rules.sums import BLOCKS, EXPERTS, HEADS, WEIGHTS
 from workbench.launch.rules.table import RULES, Rule, ruled, without_models
 from workbench.loaders.outcome import LoadOutcome
 
@@ -66,7 +66,7 @@ def of_launch(
     Parameters
     ----------
     draft, target
-        The checkpoints, None where they were not given.
+        The checkpoints, None where they were not given. A checkpoint that is no draft is the target.
     """
     if launch is None or launch.engine != "sglang" or outcome.engine != "sglang":
         return ()
@@ -76,12 +76,16 @@ def of_launch(
     )
     served = Served(launch, outcome.version, *models)
     chosen = without_models()
-    if target is not None and draft is not None:
+    both = target is not None and draft is not None
+    if both:
         chosen = tuple(rule for rule in RULES if rule.name not in (THERE, WEIGHTS))
+    elif target is not None:  # the sums that need a target alone
+        sums = (HEADS, EXPERTS, BLOCKS)
+        chosen += tuple(rule for rule in RULES if rule.name in sums)
     found = tuple(ruled(served, chosen))
     # What these rules cannot settle is not asked by a diff of keys: only what they find wrong counts, unless
     # both models and a whole command are there.
-    whole = target is not None and not served.fragment and launch.target is not None
+    whole = both and not served.fragment and launch.target is not None
     return tuple(
         (rule, one)
         for rule, one in found

@@ -288,12 +288,12 @@ class Draft:
 
 # What each range lacks, oldest first; the last one lacks nothing.
 _LACKS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("0.11.2", "0.11.2", ("skips_fc", "masks", "input_norm", "nested_norm", "counts")),
+    ("0.11.1", "0.11.2", ("skips_fc", "masks", "input_norm", "nested_norm", "counts")),
     ("0.12.0", "0.15.1", ("masks", "input_norm", "nested_norm", "counts")),
     ("0.16.0", "0.17.1", ("input_norm", "nested_norm", "counts")),
-    ("0.18.1", "0.18.1", ("nested_norm", "counts")),
-    ("0.19.1", "0.21.0", ("counts",)),
-    ("0.22.1", "0.23.0", ()),
+    ("0.18.0", "0.18.1", ("nested_norm", "counts")),
+    ("0.19.0", "0.21.0", ("counts",)),
+    ("0.22.0", "0.23.0", ()),
 )
 _OLD = ("nested_fc_norm", "qwen", "refills", "exact")
 
@@ -306,7 +306,7 @@ def _ranges(model_class: str) -> list[Draft]:
     found.append(
         Draft(model_class, "0.24.0", "0.24.0", nested_fc_norm=False, refills=False, exact=False)
     )
-    found.append(Draft(model_class, "0.25.1", "0.29.0", exact=False))
+    found.append(Draft(model_class, "0.25.0", "0.29.0", exact=False))
     # Verified by tests/engines/vllm_conformance.py, which is run by hand: vLLM takes 3.4 GB.
     found.append(Draft(model_class, "0.30.0", "0.32.0", verified=("0.32.0",)))
     return found

@@ -158,8 +158,8 @@ TARGETS: tuple[Target, ...] = tuple(
     Target(name, first, last, strict=strict, refills=refills, verified=verified)
     for name in _FILES
     for first, last, strict, refills, verified in (
-        ("0.11.2", "0.19.1", True, False, ()),
+        ("0.11.1", "0.20.2", True, False, ()),
         ("0.21.0", "0.24.0", False, False, ()),
-        ("0.25.1", "0.32.0", False, True, ("0.32.0",)),
+        ("0.25.0", "0.32.0", False, True, ("0.32.0",)),
     )
 )
