@@ -169,8 +169,8 @@ def check_launch(launch: DraftLaunch | None) -> None:
     if launch is not None and launch.algorithm not in ("", "EAGLE", "EAGLE3"):
         raise WorkbenchError(
             f"the recorded server had --speculative-algorithm {shown(launch.algorithm)}",
-            why=f"{_ALGORITHMS.get(launch.algorithm, 'its rounds were not drafted by an EAGLE-3 draft')}; "
-            "EAGLE3, EAGLE and NEXTN are replayed",
+            why="its rounds were not drafted by an EAGLE-3 draft: EAGLE3, EAGLE and NEXTN are"
+            + (f"; {how}" if (how := _ALGORITHMS.get(launch.algorithm)) else ""),
             next_step="Give evidence of a server that was launched with EAGLE3, or prompts.",
         )
 

@@ -334,9 +334,9 @@ def _draft_itself(scene: CauseFacts) -> str:
         return ""
     return (
         f"The draft itself accepts no more: {trained.accept_length:.2f} tokens a round as its trainer means "
-        f"it, {served:.2f} as served, and {expected.accept_length:.2f} are expected. Nothing of the serving "
-        "loses it, as far as is known: it is undertrained, off its domain, or trained otherwise than its "
-        "config says."
+        f"it, {served:.2f} as served, and {expected.accept_length:.2f} are expected; neither one change nor "
+        "a pair restores that. It is undertrained, off its domain, written wrong, or trained otherwise than "
+        "its config says."
     )
 
 

@@ -177,7 +177,7 @@ def _sglang_metrics(text: str) -> Printed | None:
     rate = sum(rates) / len(rates) if rates else None
     notes = [
         "SGLang's gauges hold the last interval alone, and not how many rounds it had: chance cannot be "
-        "told from a loss; the log has one line an interval"
+        "distinguished from a loss; the log has one line an interval"
     ]
     if rate is not None:
         notes.append(_rate_note(length, rate, sizes))
@@ -217,7 +217,7 @@ def _trtllm(text: str) -> Printed | None:
     lowest, highest = (found.get((block, name), length) for name in ("MINIMUM", "MAXIMUM"))
     notes = [
         "trtllm-bench prints averages and percentiles over requests, and not how many requests or rounds "
-        "there were: chance cannot be told from a loss, and there are no counts by position"
+        "there were: chance cannot be distinguished from a loss, and there are no counts by position"
     ]
     if older:
         notes.append("its [AR] block is headed Acceptance Rate, and holds acceptance lengths")
@@ -239,7 +239,7 @@ def server_info(values: Sequence[Mapping[str, Any]]) -> tuple[Logged | None, tup
     mean = sum(lengths) / len(lengths)
     note = (
         "/server_info holds one mean over everything since the server began, and not of how many rounds: "
-        "chance cannot be told from a loss"
+        "chance cannot be distinguished from a loss"
     )
     return Logged(len(lengths), mean, None, min(lengths), max(lengths)), (note,)
 

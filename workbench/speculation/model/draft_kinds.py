@@ -34,7 +34,7 @@ class DraftKind:
 
 
 _HOW = {
-    "P-EAGLE": "it drafts all positions at once, from a hidden state that stands for what is not known yet",
+    "P-EAGLE": "it drafts all positions at once, from a hidden state in the place of what is not known yet",
     "DFlash": "it fills a block of masked positions at once",
     "DSpark": "it drafts a block of positions at once",
     "Medusa": "each of its heads guesses one position from the target's last features alone",
