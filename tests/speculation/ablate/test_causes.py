@@ -10,6 +10,7 @@ import pytest
 from workbench.core.finding import Finding
 from workbench.speculation.ablate.cause_records import CauseFacts, Tried, lost
 from workbench.speculation.ablate.causes import judge, needs_pairs
+from workbench.speculation.ablate.chains import chain_of
 from workbench.speculation.ablate.lifts import Reference, clear
 from workbench.speculation.ablate.static_checks import Hint
 from workbench.speculation.ablate.switches import Switch
@@ -373,3 +374,15 @@ def test_an_engine_that_accepts_less_than_its_files_is_the_answer():
     assert judge(scene(served=HEALTHY, engine_loses=False, **given)).state == "not_reproduced"
     first = judge(scene(served=HEALTHY, unmodelled="the replay does not model --x 8", **given))
     assert first.sentence.startswith("Cannot tell: the replay does not model --x 8.")
+
+
+def test_a_chain_adds_what_is_missed_most_first():
+    """Each set is named in the order of the chain, whatever order it was measured in."""
+    shares = {"a": 0.1, "b": 0.6, "c": 0.3}
+
+    def on_all(switches):
+        return tried(scaled(sum(shares[s.name] for s in switches)), *(s.name for s in switches))
+
+    chain = chain_of([switch(name) for name in shares], on_all)
+    assert [one.lift.switches for one in chain] == [("b",), ("b", "c"), ("b", "c", "a")]
+    assert [one.switches[-1].fact for one in chain] == ["b", "c", "a"]

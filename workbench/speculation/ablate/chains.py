@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
 from workbench.speculation.ablate.cause_records import Tried
@@ -52,4 +53,8 @@ def chain_of(switches: Sequence[Switch], on_all: OnAll) -> tuple[Tried, ...]:
         lengths = [measured(rest).finest.accept_length for rest in without]
         order.insert(0, left.pop(lengths.index(max(lengths))))
     order = left + order
-    return tuple(measured(order[: n + 1]) for n in range(len(order)))
+    # A set was measured in whatever order it came up; here the last is the one that is added.
+    return tuple(
+        dataclasses.replace(measured(order[: n + 1]), switches=tuple(order[: n + 1]))
+        for n in range(len(order))
+    )
