@@ -421,3 +421,23 @@ def test_the_same_ids_in_another_order_are_told_from_others() -> None:
     assert "another order" not in run(draft(d2t=other, t2d=KEPT))["d2t_against_t2d"].detail
     fewer = run(draft(d2t=OFFSETS[:-1], t2d=KEPT))["d2t_against_t2d"]
     assert "another order" not in fewer.detail
+
+
+@pytest.mark.parametrize(
+    ("engine", "named", "accused"),
+    [
+        ("sglang==0.5.7", "LlamaForCausalLMEagle3", False),
+        ("sglang==0.5.8", "LlamaForCausalLMEagle3", True),
+        ("sglang==0.5.16", "LlamaForCausalLMEagle3", True),
+        ("vllm==0.32.0", VLLM, True),
+    ],
+)
+def test_layers_that_are_switched_off_are_captured_by_none_that_reads_the_switch(
+    engine: str, named: str, accused: bool
+) -> None:
+    code = "aux_layers_off"
+    off = joined(3, eagle_config={"use_aux_hidden_state": False})
+    assert (code in run(off, engine, named)) is accused
+    assert code not in run(joined(3, eagle_config={"use_aux_hidden_state": True}), engine, named)
+    # With one layer in fc the target's last features are what it may have been trained on.
+    assert code not in run(joined(1, eagle_config={"use_aux_hidden_state": False}), engine, named)

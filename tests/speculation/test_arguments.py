@@ -209,3 +209,44 @@ def test_numbers_of_numpy_are_numbers() -> None:
     found = workbench.replay(TARGET, DRAFT, [[300, 301, 302]], **numpys)
     same: dict[str, Any] = plain | {"expected": "2"}
     assert found.to_json() == workbench.replay(TARGET, DRAFT, [[300, 301, 302]], **same).to_json()
+
+
+# How answers are sampled
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ({"top_k": -1}, "top-k"),
+        ({"top_k": 1.5}, "top-k"),
+        ({"top_p": 0.0}, "top-p"),
+        ({"top_p": 1.01}, "top-p"),
+        ({"threshold_single": 0}, "threshold-single"),
+        ({"threshold_acc": "1"}, "threshold-acc"),
+        ({"hardware": "tpu"}, "hardware"),
+    ],
+)
+def test_how_answers_are_sampled_is_checked(given: dict[str, Any], match: str) -> None:
+    with pytest.raises(WorkbenchError, match=match) as caught:
+        workbench.replay(TARGET, DRAFT, [[1, 2]], **given)
+    assert caught.value.next_step
+
+
+def test_what_cuts_nothing_passes() -> None:
+    found = arguments.read_sampling(np.float32(0.5), 0, 1, 1.0, 1.0, "npu")
+    assert (found.temperature, found.top_k, found.top_p) == (0.5, 0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("engine", "hardware", "greedily"),
+    [
+        ("sglang==0.5.14", "rocm", True),
+        ("sglang==0.5.14", "npu", True),
+        ("sglang==0.5.14", "cuda", False),
+        ("vllm==0.32.0", "rocm", False),
+    ],
+)
+def test_sglang_verifies_greedily_without_its_cuda_kernels(
+    engine: str, hardware: str, greedily: bool
+) -> None:
+    assert arguments.verifies_greedily(engine, hardware) is greedily

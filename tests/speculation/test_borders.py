@@ -36,7 +36,7 @@ from workbench.speculation.judge.coverage import Proof, ReplayEvidence
 from workbench.speculation.judge.expected import Expected
 from workbench.speculation.judge.judging import judge as judge_replay
 from workbench.speculation.judge.judging import suspects
-from workbench.speculation.judge.texts import Texts
+from workbench.speculation.judge.texts import Texts, good_of
 
 # -- a replay, or a log ---------------------------------------------------------------------------
 
@@ -82,11 +82,19 @@ REPLAYS: list[tuple[ReplayEvidence, bool | None]] = [
     (seen(3.0, expected=Expected(3.5), **WRONG), None),  # 2 drafts of 2.5: not fewer than 80 %
     (seen(2.15, 0.16, **WRONG), False),
     (seen(2.15, 0.17, **WRONG), None),
-    (seen(2.199), None),
-    (seen(2.199, static=(ERROR,)), None),
-    (seen(2.199, static=(ERROR,), proof=Proof(False, (ERROR.title,))), None),
-    (seen(2.199, **(WRONG | {"static": (dataclasses.replace(ERROR, severity="warning"),)})), None),
-    (seen(2.199, **(WRONG | {"static": (dataclasses.replace(ERROR, changes_output=False),)})), None),
+    # Without one it is a loss all the same, and its cause is not known.
+    (seen(2.199), False),
+    (seen(2.201), None),
+    (seen(2.199, static=(ERROR,)), False),
+    (seen(2.199, static=(ERROR,), proof=Proof(False, (ERROR.title,))), False),
+    (seen(2.199, **(WRONG | {"static": (dataclasses.replace(ERROR, severity="warning"),)})), False),
+    (seen(2.199, **(WRONG | {"static": (dataclasses.replace(ERROR, changes_output=False),)})), False),
+    # Sampled texts are accepted less, and nothing is known of how much less.
+    (seen(2.199, texts=dataclasses.replace(PLAIN, other=0.11)), None),
+    (seen(2.199, texts=dataclasses.replace(PLAIN, other=0.10)), False),
+    # Places accept more than rounds: only far less than they is a loss for certain.
+    (seen(1.749, expected=Expected(2.5, counted="places")), False),
+    (seen(1.751, expected=Expected(2.5, counted="places")), None),
     # Nothing is expected: low is what accepts hardly anything.
     (seen(1.099, expected=None, **WRONG), False),
     (seen(1.101, expected=None, **WRONG), None),
@@ -157,7 +165,26 @@ def test_a_replay_that_parts_from_the_engine_clears_nothing() -> None:
 def test_a_cause_that_is_proved_is_one_though_the_replay_parts() -> None:
     low = {"expected": Expected(4.0)} | WRONG
     assert judge_replay(both(0.8, **low)).ok is False
-    assert judge_replay(both(0.8, expected=Expected(4.0))).ok is None
+    lost = judge_replay(both(0.8, expected=Expected(4.0)))
+    assert (lost.ok, lost.verdict.state) == (False, "acceptance_lost")
+
+
+def test_an_engine_that_accepts_less_than_its_files_is_named_first() -> None:
+    files = {"replayed": Tally((0, 0, 1000)), "files": 3.0, "expected": Expected(3.0)}
+    less = judge_replay(both(0.8, observed=Tally((900, 100)), **files))
+    assert (less.ok, less.verdict.state) == (False, "engine_accepts_less")
+    assert less.summary.startswith("Look at the engine: on the same texts these files accept 3.00")
+    assert "the engine accepted 1.10" in less.summary
+    does = "The engine accepts nothing from position 2 on: 99% of its rounds are so."
+    named = judge_replay(both(0.8, observed=Tally((900, 100)), does=does, **files))
+    assert does in named.summary
+    # What it does is proof without an expectation; without either nothing is concluded.
+    alone = files | {"expected": None}
+    assert judge_replay(both(0.8, observed=Tally((900, 100)), does=does, **alone)).ok is False
+    assert judge_replay(both(0.8, observed=Tally((800, 200)), **alone)).ok is None
+    # Uninitialised memory may be what differs.
+    filled = judge_replay(both(0.8, observed=Tally((900, 100)), filled=("fc.weight",), **files))
+    assert filled.verdict.state == "acceptance_lost"
 
 
 def test_what_is_asked_for_next() -> None:
@@ -413,6 +440,14 @@ def test_an_expectation_fits_a_tree_or_is_left_out() -> None:
         fitting(Expected(4.0 + 1.2e-6), 3, 1)
     with pytest.raises(WorkbenchError, match="cannot be expected"):
         fitting(Expected(4.001), 3, 1)
+
+
+def test_good_answers_count_alone_where_most_repeat_themselves() -> None:
+    loop, good = [7] * 30, list(range(30))
+    assert good_of([good] * 8 + [loop] * 9) == list(range(8))
+    assert good_of([good] * 7 + [loop] * 9) is None  # too few: the evidence is refused
+    assert good_of([good] * 9 + [loop] * 9) is None  # half of them: all stay, and a note says so
+    assert good_of([]) is None
 
 
 def test_texts_are_plain() -> None:

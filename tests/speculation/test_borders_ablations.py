@@ -10,7 +10,8 @@ import pytest
 
 from tests.speculation.ablate.test_causes import HEALTHY, PLAIN, hint, switch
 from workbench.core.finding import Finding
-from workbench.speculation.ablate.causes import CauseFacts, Tried, judge, lost, needs_pairs
+from workbench.speculation.ablate.cause_records import NAMING, CauseFacts, Tried, lost
+from workbench.speculation.ablate.causes import judge, needs_pairs
 from workbench.speculation.ablate.lifts import Reference, clear
 from workbench.speculation.ablate.static_checks import Hint, sufficient
 from workbench.speculation.judge.expected import Expected
@@ -50,24 +51,24 @@ def scene(*singles: Tried, served: tuple[float, ...] = BROKEN, **fields: Any) ->
 
 def state(given: CauseFacts) -> str:
     verdict = judge(given)
-    wanted = {"healthy": True, "found": False, "pair": False, "named": False}
+    wanted = {"healthy": True, "lost": False} | dict.fromkeys(NAMING, False)
     assert verdict.ok is wanted.get(verdict.state)
-    assert bool(verdict.facts) == (verdict.ok is False or verdict.state == "sampling")
+    assert bool(verdict.facts) == (verdict.state in (*NAMING, "sampling"))
     return verdict.state
 
 
 def test_a_cause_brings_most_of_the_loss_back() -> None:
     assert state(scene(tried(0.81, "layer"))) == "found"
-    assert state(scene(tried(0.79, "layer"))) == "cannot_tell"
-    assert state(scene(tried(1.0, "layer", confirmed=False))) == "cannot_tell"
+    assert state(scene(tried(0.79, "layer"))) == "lost"
+    assert state(scene(tried(1.0, "layer", confirmed=False))) == "lost"
     # Two switches about one fact are no single change.
-    assert state(scene(tried(1.0, "one/layer", "two/layer"))) == "cannot_tell"
+    assert state(scene(tried(1.0, "one/layer", "two/layer"))) == "lost"
 
 
 def test_another_fact_that_is_enough_by_itself_is_a_rival() -> None:
     assert state(scene(tried(1.0, "layer"), tried(0.79, "order"))) == "found"
-    assert state(scene(tried(1.0, "layer"), tried(0.81, "order"))) == "cannot_tell"
-    assert state(scene(tried(0.81, "layer"), tried(0.81, "order"))) == "cannot_tell"
+    assert state(scene(tried(1.0, "layer"), tried(0.81, "order"))) == "lost"
+    assert state(scene(tried(0.81, "layer"), tried(0.81, "order"))) == "lost"
     assert state(scene(tried(1.0, "a/layer"), tried(0.9, "b/layer"))) == "found"
     alike = [judge(scene(tried(1.0, "a/layer"), tried(s, "b/layer"))).alike for s in (0.81, 0.79)]
     assert alike == [("b",), ()]
@@ -78,7 +79,7 @@ def test_a_rival_within_chance_is_one_too() -> None:
     other = tried(0.79, "order")
     near = dataclasses.replace(other, measured=flat(share(0.82), ease=ease * 1.18))
     assert not clear(tried(0.81, "layer").measured, near.measured)
-    assert state(scene(tried(0.81, "layer"), near)) == "cannot_tell"
+    assert state(scene(tried(0.81, "layer"), near)) == "lost"
 
 
 def test_each_position_has_most_of_its_loss_back() -> None:
@@ -95,7 +96,7 @@ def test_each_position_has_most_of_its_loss_back() -> None:
     assert lost_more.lift.profile is False
     plain = dataclasses.replace(EXPECTED, per_position=())
     assert tried(1.0, "layer", expected=plain).lift.profile is None
-    assert state(scene(tried((*HEALTHY[:3], 0.1), "layer"))) == "cannot_tell"
+    assert state(scene(tried((*HEALTHY[:3], 0.1), "layer"))) == "lost"
 
 
 def test_how_sure_a_cause_is() -> None:
@@ -175,9 +176,9 @@ def test_what_is_near() -> None:
     [
         (0.0, 1.0, "pair"),
         (0.0, 0.81, "pair"),
-        (0.0, 0.79, "cannot_tell"),
+        (0.0, 0.79, "lost"),
         (0.79, 0.95, "pair"),
-        (0.79, 0.93, "cannot_tell"),
+        (0.79, 0.93, "lost"),
     ],
 )
 def test_both_of_a_pair_are_needed(alone: float, together: float, wanted: str) -> None:
@@ -190,9 +191,9 @@ def test_both_of_a_pair_are_needed(alone: float, together: float, wanted: str) -
 def test_a_pair_with_a_rival_is_not_told_apart() -> None:
     singles = (tried(0.0, "launch"),)
     first = tried(1.0, "launch", "layer")
-    for other, wanted in ((0.79, "pair"), (0.81, "cannot_tell")):
+    for other, wanted in ((0.79, "pair"), (0.81, "lost")):
         assert state(scene(*singles, pairs=[first, tried(other, "launch", "order")])) == wanted
-    assert state(scene(*singles, pairs=[tried(1.0, "a/launch", "b/launch")])) == "cannot_tell"
+    assert state(scene(*singles, pairs=[tried(1.0, "a/launch", "b/launch")])) == "lost"
 
 
 @pytest.mark.parametrize(
@@ -217,20 +218,20 @@ def test_a_tensor_that_is_nowhere_leaves_nothing_that_works() -> None:
     absent = hint("lm_head", code="tensor_absent")
     lacks = {"hints": [absent], "absent": ("lm_head.weight",)}
     drafts = EXPECTED.accept_length - 1
-    for accepted, wanted in ((0.099, "named"), (0.101, "cannot_tell")):
+    for accepted, wanted in ((0.099, "named"), (0.101, "lost")):
         served = (accepted * drafts, 0.0, 0.0, 0.0)
         assert state(scene(served=served, **lacks)) == wanted
     served = (0.01, 0.0, 0.0, 0.0)
     two = [absent, hint("fc", code="tensor_absent")]
-    assert state(scene(served=served, **(lacks | {"hints": two}))) == "cannot_tell"
-    assert state(scene(served=served, hints=[absent])) == "cannot_tell"
-    assert state(scene(served=served, **(lacks | {"hints": [hint("lm_head")]}))) == "cannot_tell"
+    assert state(scene(served=served, **(lacks | {"hints": two}))) == "lost"
+    assert state(scene(served=served, hints=[absent])) == "lost"
+    assert state(scene(served=served, **(lacks | {"hints": [hint("lm_head")]}))) == "lost"
     assert judge(scene(served=served, **lacks)).confidence == "likely"
 
 
 def test_sampled_text_clears_a_draft_only_where_that_is_all() -> None:
     assert state(scene(tried(1.0, "greedy/sampling"))) == "sampling"
-    assert state(scene(tried(1.0, "greedy/sampling"), tried(0.81, "layer"))) == "cannot_tell"
+    assert state(scene(tried(1.0, "greedy/sampling"), tried(0.81, "layer"))) == "lost"
     assert judge(scene(tried(1.0, "greedy/sampling"))).confidence == "unknown"
     assert judge(scene(served=HEALTHY)).confidence == "likely"
 

@@ -41,6 +41,21 @@ def replay(
         str | None,
         typer.Option(help="What it should reach: a number, the trainer's metrics, a healthy run."),
     ] = None,
+    temperature: Annotated[
+        float, typer.Option(help="Of the answers to prompts; 0 is greedy.")
+    ] = 0.0,
+    top_k: Annotated[int, typer.Option(help="Of sampled answers; 0 keeps every token.")] = 0,
+    top_p: Annotated[float, typer.Option(help="Of sampled answers; 1 keeps every token.")] = 1.0,
+    threshold_single: Annotated[
+        float, typer.Option(help="SGLang's --speculative-accept-threshold-single.")
+    ] = 1.0,
+    threshold_acc: Annotated[
+        float, typer.Option(help="SGLang's --speculative-accept-threshold-acc.")
+    ] = 1.0,
+    hardware: Annotated[
+        str, typer.Option(help="cuda, rocm or npu: SGLang verifies greedily on the last two.")
+    ] = "cuda",
+    new_tokens: Annotated[int, typer.Option(help="Length of the answers to prompts.")] = 64,
     requests: Annotated[int | None, typer.Option(help="Only the first so many.")] = None,
     ablate: Annotated[
         bool, typer.Option("--ablate", help="Change one thing at a time, and name the cause.")
@@ -56,6 +71,8 @@ def replay(
     page = output(html, "page", target, draft, prompts, evidence, expected, force=force)
     found = run(
         target, draft, prompts, evidence=evidence, steps=steps, topk=topk, draft_tokens=draft_tokens,
-        engine=engine, expected=expected, requests=requests,
+        engine=engine, expected=expected, requests=requests, temperature=temperature, top_k=top_k,
+        top_p=top_p, threshold_single=threshold_single, threshold_acc=threshold_acc, hardware=hardware,
+        new_tokens=new_tokens,
     )  # fmt: skip
     return finish(found.ablate() if ablate else found, json=json, markdown=markdown, html=page)

@@ -7,7 +7,7 @@ from typing import Any
 
 from workbench.core.finding import Finding
 from workbench.drafts.subject import NAMES, Subject
-from workbench.facts.capture_rules import Capture, capture_of
+from workbench.facts.capture_rules import Capture, auxiliary_off, capture_of
 from workbench.facts.features import border, newest
 
 # The classes whose norm flags are those of llama_eagle3.py in either engine.
@@ -126,6 +126,30 @@ def _odd_ids(s: Subject) -> Iterator[Finding]:
         )
 
 
+def _none_captured(s: Subject) -> Iterator[Finding]:
+    """Check that the config does not switch the auxiliary layers off that fc joins."""
+    if not auxiliary_off(s.eagle_config, s.engine, s.outcome.version):
+        return
+    fc = next((t for t in s.find("fc.weight") if len(t.shape) == 2), None)
+    width = s.target_hidden
+    if fc is None or not width or fc.shape[1] <= width:
+        return
+    yield Finding(
+        code="aux_layers_off",
+        severity="error",
+        title=f"use_aux_hidden_state is false, and {s.who} captures no auxiliary layers",
+        detail="The draft is given the target's last features alone, without fc: it was trained on "
+        "others, and next to nothing is accepted.",
+        evidence_for=(
+            "eagle_config.use_aux_hidden_state is false in config.json",
+            f"{fc.name} is {list(fc.shape)}: it joins {fc.shape[1] / width:g} layers",
+        ),
+        changes_output=True,
+        next_step='Set "use_aux_hidden_state": true in eagle_config.',
+        place=s.place(_RUNNER if s.engine == "sglang" else ""),
+    )
+
+
 def _count_against_fc(s: Subject, ids: list[int]) -> Iterator[Finding]:
     """Check that as many layers are captured as fc joins."""
     fc = next((t for t in s.find("fc.weight") if len(t.shape) == 2), None)
@@ -134,7 +158,7 @@ def _count_against_fc(s: Subject, ids: list[int]) -> Iterator[Finding]:
         return
     if s.engine == "sglang" and s.since("eagle_config") is False:
         return
-    if s.eagle_config.get("use_aux_hidden_state") is False or fc.shape[1] % width:
+    if auxiliary_off(s.eagle_config, s.engine, s.outcome.version) or fc.shape[1] % width:
         return
     have = fc.shape[1] // width
     if have != len(ids):
@@ -343,6 +367,7 @@ def auxiliary_layers(s: Subject) -> Iterator[Finding]:
     if s.engine not in ("sglang", "vllm"):
         return
     yield from _odd_ids(s)
+    yield from _none_captured(s)
     layers = s.of_target("num_hidden_layers")
     inner, top = _listed(s), _top_level(s)
     if s.engine == "sglang" and not inner and top and not s.nested:

@@ -7,9 +7,11 @@ k, which is the output of layer k - 1.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from workbench.facts import rows
+from workbench.facts.features import since
 
 ENGINE = "sglang"
 PLUS_ONE = "[val + 1 for val in layer_ids]"
@@ -132,3 +134,19 @@ def capture_of(version: str, architectures: Iterable[str] = (), model_type: str 
         if row is not None:
             return Capture(release, name, row, True)
     return Capture(release, named[0] if named else "", None, True)
+
+
+_SWITCH = "use_aux_hidden_state"
+
+
+def auxiliary_off(eagle_config: Mapping[str, Any], engine: str, version: str) -> bool:
+    """Tell whether a draft's ``eagle_config`` keeps an engine from capturing auxiliary layers.
+
+    SGLang and vLLM take any value that is not true for "off". SGLang reads the field from 0.5.8 on, in one of
+    two files; a release that was not read is taken to read it.
+    """
+    if _SWITCH not in eagle_config or eagle_config[_SWITCH]:
+        return False
+    files = (_SWITCH, f"{_SWITCH}, in a file of its own")
+    found = [since(engine, name, version) for name in files] if engine == ENGINE else [None]
+    return any(one is not False for one in found)

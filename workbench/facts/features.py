@@ -60,6 +60,10 @@ SGLANG: Mapping[str, Is] = {
     "norm_before_fc": _reads("config.norm_before_fc"),
     "norm_before_residual": Is("word", "norm_before_residual"),
     "top-level aux ids": _reads("config.eagle_aux_hidden_state_layer_ids"),
+    "use_aux_hidden_state": _reads("eagle_config.use_aux_hidden_state", "model_runner.py"),
+    "use_aux_hidden_state, in a file of its own": _reads(
+        "eagle_config.use_aux_hidden_state", "spec_aux_hidden_state.py"
+    ),
     "speculators": Is("word", "transformer_layer_config"),
     "draft positions after the step": Is("positions", "eagle_worker_v2.py", "after"),
     "overlapped worker by default": Is("environment", "SGLANG_ENABLE_SPEC_V2", "True"),

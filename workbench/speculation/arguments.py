@@ -14,6 +14,8 @@ from workbench.speculation.evidence.driving import check_shape, is_whole
 from workbench.speculation.evidence.files import place_of
 from workbench.speculation.evidence.observed import DraftLaunch, read_run
 from workbench.speculation.judge.expected import Expected
+from workbench.speculation.model.draft_kinds import other_kind
+from workbench.speculation.rounds.sampled import Sampling
 
 if TYPE_CHECKING:
     from workbench.checkpoint.checkpoint import Checkpoint
@@ -21,6 +23,14 @@ if TYPE_CHECKING:
 TRAINER = "trainer"
 _MOST_TOKENS = 1 << 15
 _DTYPES = ("bfloat16", "float16")
+_ALGORITHMS = {
+    "NGRAM": "n-gram lookup drafts from the text itself, and has no draft model",
+    "LOOKAHEAD": "n-gram lookup drafts from the text itself, and has no draft model",
+    "STANDALONE": "an ordinary small model drafts, which reads no features of the target",
+    "DFLASH": "a DFlash draft fills a block of masked positions at once",
+    "DSPARK": "a DSpark draft fills a block of positions at once",
+    "MEDUSA": "Medusa heads each guess one position from the target's last features",
+}
 
 
 def check_arguments(
@@ -51,6 +61,58 @@ def check_arguments(
         )
     if engine is not None and engine != TRAINER:
         parse(engine)
+
+
+HARDWARE = ("cuda", "rocm", "npu")
+
+
+def read_sampling(
+    temperature: Any,
+    top_k: Any,
+    top_p: Any,
+    threshold_single: Any,
+    threshold_acc: Any,
+    hardware: Any,
+) -> Sampling:
+    """Return how answers are sampled.
+
+    Raises
+    ------
+    WorkbenchError
+        A number is out of its bounds, or the hardware is not known.
+    """
+    if not is_whole(top_k) or not 0 <= top_k <= 1 << 24:
+        raise WorkbenchError(
+            f"a top-k of {shown(top_k)} is not valid",
+            next_step="Give a whole number; 0 keeps every token.",
+        )
+    shares = {"top-p": top_p, "threshold-single": threshold_single, "threshold-acc": threshold_acc}
+    for name, value in shares.items():
+        if not _is_number(value) or not 0 < value <= 1:
+            raise WorkbenchError(
+                f"a {name} of {shown(value)} is not valid",
+                next_step="Give a number above 0, up to 1; 1 changes nothing.",
+            )
+    if hardware not in HARDWARE:
+        raise WorkbenchError(
+            f"{shown(hardware)} is not known as hardware",
+            next_step=f"Give one of {', '.join(HARDWARE)}.",
+        )
+    return Sampling(
+        float(temperature),
+        int(top_k),
+        float(top_p),
+        threshold_single=float(threshold_single),
+        threshold_acc=float(threshold_acc),
+    )
+
+
+def verifies_greedily(engine: str, hardware: str) -> bool:
+    """Tell whether an engine verifies greedily on this hardware, whatever the temperature.
+
+    SGLang's kernels of sampled verification are CUDA's; without them it compares with the argmax.
+    """
+    return engine.startswith("sglang") and hardware != "cuda"
 
 
 def check_sizes(steps: Any, topk: Any, draft_tokens: Any, requests: Any, new_tokens: Any) -> None:
@@ -107,7 +169,8 @@ def check_launch(launch: DraftLaunch | None) -> None:
     if launch is not None and launch.algorithm not in ("", "EAGLE", "EAGLE3"):
         raise WorkbenchError(
             f"the recorded server had --speculative-algorithm {shown(launch.algorithm)}",
-            why="its rounds were not drafted by an EAGLE-3 draft: EAGLE3, EAGLE and NEXTN are",
+            why="its rounds were not drafted by an EAGLE-3 draft: EAGLE3, EAGLE and NEXTN are"
+            + (f"; {how}" if (how := _ALGORITHMS.get(launch.algorithm)) else ""),
             next_step="Give evidence of a server that was launched with EAGLE3, or prompts.",
         )
 
@@ -150,7 +213,18 @@ def _is_number(value: Any) -> bool:
 
 
 def check_draft(draft: Checkpoint) -> None:
-    """Raise where a checkpoint has nothing of an EAGLE-3 draft: fc, a norm of features, a map of ids."""
+    """Raise where a checkpoint is another kind of draft, or has nothing of an EAGLE-3 one.
+
+    An EAGLE-3 draft has fc, a norm of features, or a map of ids.
+    """
+    other = other_kind(draft)
+    if other is not None:
+        raise WorkbenchError(
+            f"{draft.source} is a draft of another kind, {other.name}: the replay drafts as EAGLE-3 does",
+            why=f"{other.mark}; {other.how}",
+            next_step="Compare the server's own counts by position with the trainer's; workbench diff checks "
+            "the draft's keys.",
+        )
     ends = ("fc.weight", "hidden_norm.weight", "d2t")
     if not any(name == end or name.endswith(f".{end}") for name in draft.names for end in ends):
         raise WorkbenchError(

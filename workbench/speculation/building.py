@@ -9,20 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from workbench.core.verdict import Item
 from workbench.errors import WorkbenchError
+from workbench.speculation.ablate.fingerprint import fingerprint
 from workbench.speculation.ablate.static_checks import Hint, sufficient, unchecked
 from workbench.speculation.evidence.facts import Facts
 from workbench.speculation.evidence.prompts import Words
 from workbench.speculation.evidence.tally import Agreement, Tally
+from workbench.speculation.judge import unmodelled
 from workbench.speculation.judge.comparable import comparable
-from workbench.speculation.judge.counts import HARDLY, Counts, contradicting
+from workbench.speculation.judge.counts import HARDLY, UNLIKE, Counts, contradicting
 from workbench.speculation.judge.coverage import Proof, ReplayEvidence
 from workbench.speculation.judge.engine_features import compare_with_engine
+from workbench.speculation.judge.engine_loss import engine_loses
 from workbench.speculation.judge.judging import judge, suspects
 from workbench.speculation.judge.measuring import State, measure
 from workbench.speculation.judge.replay_findings import NEAR
 from workbench.speculation.judge.texts import describe
-from workbench.speculation.judge.unmodelled import items as unmodelled
 from workbench.speculation.model.loading import FILLS
 from workbench.speculation.result import COURSE, Replay
 from workbench.speculation.rounds.replayed import Replayed
@@ -83,6 +86,7 @@ def build(
         contradictions=contradictions,
     )
     numbers = compare_with_engine(trial, facts) if facts else ()
+    fields = unmodelled.of_trial(trial)
     known = ReplayEvidence(
         counts,
         engine=engine,
@@ -90,11 +94,15 @@ def build(
         fills=fills,
         filled=trial.draft.filled,
         texts=texts,
-        static=(*(hint.finding for hint in hints), *numbers),
+        static=(*(hint.finding for hint in hints), *numbers, *unmodelled.findings(fields)),
         unchecked=unchecked(trial),
-        fields=tuple(unmodelled(trial.checkpoint.config.text, essential=not counts.of_engine)),
+        fields=fields,
+        files=own.accept_length if _engine_loses(trial, fields) else None,
         ran=facts.launch.engine if facts is not None and facts.launch is not None else "",
     )
+    shape = fingerprint(trial) if known.files is not None else None
+    if shape is not None:
+        known = dataclasses.replace(known, does=shape.sentence)
     if suspects(known):
         known = dataclasses.replace(known, proof=_proof(trial, hints, counts.length or 1.0))
     judged = judge(known)
@@ -122,6 +130,14 @@ def build(
         kept=_kept(trial, replayed, facts, words),
         trial=trial,
     )
+
+
+def _engine_loses(trial: Trial, fields: Sequence[Item]) -> bool:
+    """Tell whether the engine of the recorded rounds accepted less than its files do, all of it modelled."""
+    if trial.emitted is None or unmodelled.named(fields) or not trial.launch.engine:
+        return False
+    share = float(trial.replayed.agrees().mean())
+    return share < UNLIKE and engine_loses(trial.replayed, trial.expected)
 
 
 def course_of(replayed: Replayed, *, known: bool) -> tuple[tuple[float, float | None], ...]:

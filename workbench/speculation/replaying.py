@@ -22,19 +22,22 @@ from workbench.speculation.arguments import (
     is_evidence,
     name_of,
     read_expected,
+    read_sampling,
+    verifies_greedily,
 )
 from workbench.speculation.building import build
 from workbench.speculation.evidence import reading
 from workbench.speculation.evidence.facts import Facts
 from workbench.speculation.evidence.observed import DraftLaunch
 from workbench.speculation.evidence.prompts import Words, prompts_of
+from workbench.speculation.judge import unmodelled
 from workbench.speculation.judge.comparable import fitting
 from workbench.speculation.judge.counts import HARDLY, Counts, contradicting
 from workbench.speculation.judge.coverage import Proof, ReplayEvidence
 from workbench.speculation.judge.expected import Expected
 from workbench.speculation.judge.judging import judge
+from workbench.speculation.judge.texts import good_of
 from workbench.speculation.judge.trial import Trial, checkpoint_of, target_of
-from workbench.speculation.judge.unmodelled import items as unmodelled
 from workbench.speculation.model import recorded
 from workbench.speculation.result import Replay
 from workbench.speculation.rounds.sampled import Rule, Sampling, sample_freely
@@ -58,6 +61,11 @@ def replay(
     draft_tokens: int | None = None,
     engine: str | None = None,
     temperature: float = 0.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    threshold_single: float = 1.0,
+    threshold_acc: float = 1.0,
+    hardware: str = "cuda",
     expected: float | str | os.PathLike[str] | Expected | None = None,
     requests: int | None = None,
     new_tokens: int = _NEW_TOKENS,
@@ -86,6 +94,12 @@ def replay(
         launched, without as the trainer means it. ``"trainer"``: that on the evidence's texts, too.
     temperature
         Of the answers to `prompts`. The text of evidence is taken as it is, however it was sampled.
+    top_k, top_p
+        Cuts of the target's distribution before a draft is verified; 0 and 1 cut nothing.
+    threshold_single, threshold_acc
+        SGLang's ``--speculative-accept-threshold-single`` and ``-acc``, for sampled answers.
+    hardware
+        ``cuda``, ``rocm`` or ``npu``: on the last two SGLang verifies greedily, whatever the temperature.
     expected
         The accept length that this draft should reach: a number, the trainer's metrics (a JSON file), or the
         folder of a healthy recorded run.
@@ -106,6 +120,7 @@ def replay(
     """
     check_arguments(target, prompts, evidence, temperature, engine)
     check_sizes(steps, topk, draft_tokens, requests, new_tokens)
+    sampling = read_sampling(temperature, top_k, top_p, threshold_single, threshold_acc, hardware)
     steps, topk, temperature = int(steps), int(topk), float(temperature)  # numpy's are no JSON
     draft_tokens = None if draft_tokens is None else int(draft_tokens)
     facts = reading.read_facts(evidence) if evidence is not None else None
@@ -118,7 +133,7 @@ def replay(
     launch, notes = _launch(facts, engine, steps, topk, draft_tokens, target)
     aim, changed = fitting(read_expected(expected, launch.steps), launch.steps, launch.topk)
     notes += changed
-    facts = _some(facts, requests)
+    facts = _without_loops(_some(facts, requests))
     if facts is not None and facts.kind == "counts":
         return _counted(facts, launch, aim, checkpoint, given, notes, engine)
     if facts is None:
@@ -126,13 +141,20 @@ def replay(
         asked = prompts_of(prompts, words)[:requests]
         runs = target_of(target, numerics_of(launch))
         check_texts(asked, runs, new_tokens)
+        if temperature > 0 and verifies_greedily(launch.engine, hardware):
+            notes.append(
+                f"SGLang on {hardware} verifies greedily whatever the temperature: replayed greedily"
+            )
+            temperature = 0.0
         if temperature > 0:
-            trial, note = _sampled(runs, checkpoint, asked, launch, aim, temperature, new_tokens)
+            trial, note = _sampled(runs, checkpoint, asked, launch, aim, sampling, new_tokens)
             notes.append(note)
         else:
             trial = Trial.of_prompts(
                 runs, checkpoint, asked, launch=launch, new_tokens=new_tokens, expected=aim
             )
+        trial, more = _answered(trial)
+        notes += more
     else:
         trial, words, more = _of_facts(facts, target, checkpoint, launch, aim)
         notes += more
@@ -156,22 +178,32 @@ def _sampled(
     prompts: Sequence[Sequence[int]],
     launch: DraftLaunch,
     expected: Expected | None,
-    temperature: float,
+    sampling: Sampling,
     new_tokens: int,
 ) -> tuple[Trial, str]:
     """Answer prompts by sampling, as the engine verifies; the rounds are then replayed on that text."""
     rule: Rule = "vllm" if launch.engine.startswith("vllm") else "sglang"
     loaded, driving = as_launched(launch, draft, target)
-    found = sample_freely(
-        target, loaded, driving, prompts, new_tokens, Sampling(temperature, rule=rule)
-    )
+    sampling = dataclasses.replace(sampling, rule=rule)
+    found = sample_freely(target, loaded, driving, prompts, new_tokens, sampling)
     lengths = found.trace.lengths.tolist()
     texts = [row[:n] for row, n in zip(found.trace.tokens.tolist(), lengths, strict=True)]
     trace = target.trace(texts, [len(p) for p in prompts], None, found.starts)
     trial = Trial(
         target, trace, draft, launch, loaded, driving, found.starts, None, expected=expected
     )
-    return trial, f"answers sampled at temperature {temperature:g}, verified by the rule of {rule}"
+    cuts = [
+        f"{name} {value:g}"
+        for name, value, none in (
+            ("top-k", sampling.top_k, 0),
+            ("top-p", sampling.top_p, 1.0),
+            ("threshold-single", sampling.threshold_single, 1.0),
+            ("threshold-acc", sampling.threshold_acc, 1.0),
+        )
+        if value != none
+    ]
+    said = ", ".join([f"temperature {sampling.temperature:g}", *cuts])
+    return trial, f"answers sampled at {said}, verified by the rule of {rule}"
 
 
 def _of_facts(
@@ -281,7 +313,7 @@ def _launch(
             named = own.engine or "an unknown version"
             note = f"loaded and driven as the evidence was launched: {named}, {own.algorithm or 'EAGLE3'}"
         elif engine == TRAINER:
-            own = dataclasses.replace(own, engine="", algorithm="EAGLE3", unread=())
+            own = dataclasses.replace(own, engine="", algorithm="EAGLE3", unread=(), further=())
             note = "as the trainer means the draft, on the texts of the evidence"
         else:
             ran = own.engine or "another version"
@@ -328,14 +360,15 @@ def _counted(
         deepest=launch.steps if facts.launch is not None else None,
         contradictions=contradicting(facts.tally, facts.logged),
     )
+    fields = (*unmodelled.of_launch(launch), *unmodelled.items(draft.config.text, essential=False))
     judged = judge(
         ReplayEvidence(
             counts,
             engine=launch.engine,
             launch=launch,
-            static=tuple(hint.finding for hint in hints),
+            static=(*(hint.finding for hint in hints), *unmodelled.findings(fields)),
             unchecked=why,
-            fields=tuple(unmodelled(draft.config.text, essential=False)),
+            fields=fields,
             proof=_proof_of(hints, facts),
         )
     )
@@ -394,3 +427,26 @@ def _some(facts: Facts | None, requests: int | None) -> Facts | None:
         return facts
     run = facts.run.some(requests) if facts.run else None
     return dataclasses.replace(facts, run=run, recorded=facts.recorded[:requests])
+
+
+def _without_loops(facts: Facts | None) -> Facts | None:
+    """Leave out a run's answers that repeat themselves where most do, and enough others remain."""
+    run = facts.run if facts is not None else None
+    good = good_of([request.answer for request in run.requests]) if run is not None else None
+    if facts is None or run is None or good is None:
+        return facts
+    left = len(run.requests) - len(good)
+    note = f"{left} answers that repeat themselves are left out"
+    some = dataclasses.replace(run, requests=tuple(run.requests[row] for row in good))
+    return dataclasses.replace(facts, run=some, notes=(*facts.notes, note))
+
+
+def _answered(trial: Trial) -> tuple[Trial, list[str]]:
+    """Leave out answers to prompts that repeat themselves, in the same way."""
+    spans = zip(trial.trace.prompts.tolist(), trial.trace.lengths.tolist(), strict=True)
+    rows = trial.trace.tokens.tolist()
+    good = good_of([row[begin:end] for row, (begin, end) in zip(rows, spans, strict=True)])
+    if good is None:
+        return trial, []
+    left = len(rows) - len(good)
+    return trial.some(good), [f"{left} answers that repeat themselves are left out"]

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from workbench.core.finding import Finding
-from workbench.speculation.ablate.causes import CauseFacts, Tried, judge, lost, needs_pairs
+from workbench.speculation.ablate.cause_records import CauseFacts, Tried, lost
+from workbench.speculation.ablate.causes import judge, needs_pairs
+from workbench.speculation.ablate.chains import chain_of
 from workbench.speculation.ablate.lifts import Reference, clear
 from workbench.speculation.ablate.static_checks import Hint
 from workbench.speculation.ablate.switches import Switch
@@ -86,8 +88,8 @@ def test_certain_only_where_static_evidence_agrees(hints, confidence):
 
 def test_two_changes_that_restore_as_much_are_not_told_apart():
     verdict = judge(scene(tried(HEALTHY, "layer"), tried(scaled(0.97), "order")))
-    assert verdict.state == "cannot_tell"
-    assert verdict.ok is None
+    assert verdict.state == "lost"
+    assert verdict.ok is False
     assert not verdict.facts
     assert "cannot distinguish the two" in verdict.sentence
 
@@ -105,7 +107,7 @@ def test_two_switches_of_one_fact_are_one_cause():
 )
 def test_less_than_enough_accuses_nobody(share, near):
     verdict = judge(scene(tried(scaled(share), "layer"), tried(BROKEN, "order")))
-    assert verdict.state == "cannot_tell"
+    assert verdict.state == "lost"
     assert not verdict.facts
     assert verdict.nearest == near
     assert "undertrained" in verdict.missing
@@ -113,13 +115,13 @@ def test_less_than_enough_accuses_nobody(share, near):
 
 def test_nothing_lifts_an_undertrained_draft():
     verdict = judge(scene(tried(BROKEN, "layer"), tried(scaled(-0.5), "order")))
-    assert verdict.state == "cannot_tell"
+    assert verdict.state == "lost"
     assert verdict.nearest == ""
 
 
 def test_what_was_not_confirmed_on_all_requests_is_no_cause():
     verdict = judge(scene(tried(HEALTHY, "layer", confirmed=False)))
-    assert verdict.state == "cannot_tell"
+    assert verdict.state == "lost"
 
 
 def test_the_profile_must_come_back():
@@ -129,7 +131,7 @@ def test_the_profile_must_come_back():
     assert lift.restored is not None
     assert lift.restored > 0.8
     assert lift.profile is False
-    assert judge(scene(tried(odd, "layer"))).state == "cannot_tell"
+    assert judge(scene(tried(odd, "layer"))).state == "lost"
 
 
 def test_without_a_loss_nothing_is_accused():
@@ -201,14 +203,14 @@ def test_a_second_change_that_adds_nothing_is_not_accused():
     # The first alone restores almost enough; what the second adds is chance.
     singles = (tried(scaled(0.78), "layer"), tried(BROKEN, "order"))
     verdict = judge(scene(*singles, pairs=[pair(scaled(0.81), "layer", "order")]))
-    assert verdict.state == "cannot_tell"
+    assert verdict.state == "lost"
     assert "too little" in verdict.sentence
 
 
 def test_pairs_that_are_alike_are_not_told_apart():
     singles = (tried(BROKEN, "launch"),)
     both = [pair(HEALTHY, "launch", "layer"), pair(scaled(0.9), "launch", "order")]
-    assert judge(scene(*singles, pairs=both)).state == "cannot_tell"
+    assert judge(scene(*singles, pairs=both)).state == "lost"
 
 
 def test_a_tensor_that_is_nowhere_is_named_and_not_proved():
@@ -227,7 +229,7 @@ def test_a_tensor_that_is_nowhere_is_named_and_not_proved():
     assert "may hide behind" in verdict.sentence
     # A draft that works in part does not lack it.
     partly = dataclasses.replace(one, reference=Reference(measured(scaled(0.5)), EXPECTED))
-    assert judge(partly).state == "cannot_tell"
+    assert judge(partly).state == "lost"
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say():
@@ -275,3 +277,112 @@ def test_a_loss_that_may_be_chance_is_no_health():
     assert (
         judge(dataclasses.replace(wide, reference=Reference(little, EXPECTED))).state == "healthy"
     )
+
+
+# -- certain faults, undone together ---------------------------------------------------------------
+
+
+def steps(*parts: tuple[float, str], last: Tried | None = None) -> tuple[Tried, ...]:
+    """Return a chain: each part has so much of the loss back, with one fact more."""
+    names: list[str] = []
+    out = []
+    for share, fact in parts:
+        names.append(fact)
+        out.append(tried(scaled(share), *names))
+    return tuple(out)
+
+
+def test_a_certain_fault_goes_before_what_restores_as_much_by_accident():
+    """Another flag hides the same loss, and nothing speaks for it."""
+    both = (tried(scaled(0.97), "norm"), tried(scaled(0.93), "flag"))
+    alone = judge(scene(*both))
+    assert (alone.state, alone.facts) == ("lost", ())
+    verdict = judge(scene(*both, hints=[hint("norm")], chain=(both[0],)))
+    assert (verdict.state, verdict.facts, verdict.confidence) == ("found", ("norm",), "certain")
+    assert "no static check speaks for it" in " ".join(verdict.evidence_against)
+    # One that clearly restores more than the certain fault is not passed over.
+    less, more = tried(scaled(0.82), "norm"), tried(HEALTHY, "flag")
+    assert judge(scene(less, more, hints=[hint("norm")], chain=(less,))).facts != ("norm",)
+
+
+def test_three_faults_come_out_as_an_account():
+    chain = steps((0.5, "layer"), (0.9, "residual"), (1.0, "norm"))
+    hints = [hint(fact) for fact in ("layer", "residual", "norm")]
+    singles = [tried(BROKEN, fact) for fact in ("layer", "residual", "norm")]
+    verdict = judge(scene(*singles, hints=hints, chain=chain))
+    assert (verdict.state, verdict.facts) == ("several", ("layer", "residual", "norm"))
+    assert verdict.sentence.startswith("Three causes: layer, residual and norm.")
+    assert "layer +0.68, residual +0.54, norm +0.13, unexplained 0.00" in verdict.sentence
+    assert verdict.ok is False
+
+
+def test_a_certain_fault_that_adds_nothing_is_no_cause():
+    chain = steps((0.98, "layer"), (1.0, "residual"))
+    hints = [hint("layer"), hint("residual")]
+    verdict = judge(scene(tried(scaled(0.98), "layer"), hints=hints, chain=chain))
+    assert (verdict.state, verdict.facts) == ("found", ("layer",))
+    assert any("adds nothing: residual is lost" in text for text in verdict.evidence_against)
+
+
+def test_the_cause_is_not_said_while_a_certain_fault_is_untried():
+    one = tried(HEALTHY, "flag")
+    verdict = judge(scene(one, hints=[hint("bias")], untried=("bias is lost",)))
+    assert (verdict.state, verdict.facts, verdict.nearest) == ("lost", (), "flag")
+    assert "bias is lost" in verdict.sentence
+    known = judge(
+        scene(one, hints=[hint("flag"), hint("bias")], chain=(one,), untried=("bias is lost",))
+    )
+    assert (known.state, known.confidence) == ("found", "likely")
+    assert known.sentence.startswith("A cause is the flag")
+
+
+def test_without_an_expectation_a_certain_fault_that_lifts_concludes():
+    def unexpected(share: float, **more: object):
+        one = tried(scaled(share), "layer")
+        reference = dataclasses.replace(one.reference, expected=None)
+        one = dataclasses.replace(one, reference=reference)
+        given = {"hints": [hint("layer")], "chain": (one,)} | more
+        return judge(scene(one, reference=reference, **given))
+
+    assert unexpected(1.0).state == "found"
+    assert "What to expect is not known" in unexpected(1.0).sentence
+    assert unexpected(0.05).state == "no_expectation"
+    assert unexpected(1.0, hints=(), chain=()).state == "no_expectation"
+
+
+def test_a_draft_that_accepts_no_more_as_its_trainer_means_it_says_so():
+    singles = (tried(BROKEN, "layer"), tried(BROKEN, "order"))
+    verdict = judge(scene(*singles, trained=measured(BROKEN)))
+    assert (verdict.state, verdict.ok, verdict.facts) == ("draft_itself", False, ())
+    assert verdict.sentence.startswith("The draft itself accepts no more: 1.05")
+    assert judge(scene(*singles, trained=measured(HEALTHY))).state == "lost"
+    assert judge(scene(*singles)).state == "lost"
+
+
+def test_sampled_texts_show_no_certain_loss():
+    sampled = dataclasses.replace(PLAIN, other=0.3)
+    assert judge(scene(tried(BROKEN, "layer"), texts=sampled)).state == "cannot_tell"
+
+
+def test_an_engine_that_accepts_less_than_its_files_is_the_answer():
+    given = {"agreement": 0.4, "observed": 1.08, "replayed": 2.46}
+    verdict = judge(scene(served=HEALTHY, engine_loses=True, **given))
+    assert (verdict.state, verdict.ok, verdict.facts) == ("engine", False, ())
+    assert verdict.sentence.startswith(
+        "Look at the engine: on the same texts these files accept 2.46"
+    )
+    assert judge(scene(served=HEALTHY, engine_loses=False, **given)).state == "not_reproduced"
+    first = judge(scene(served=HEALTHY, unmodelled="the replay does not model --x 8", **given))
+    assert first.sentence.startswith("Cannot tell: the replay does not model --x 8.")
+
+
+def test_a_chain_adds_what_is_missed_most_first():
+    """Each set is named in the order of the chain, whatever order it was measured in."""
+    shares = {"a": 0.1, "b": 0.6, "c": 0.3}
+
+    def on_all(switches):
+        return tried(scaled(sum(shares[s.name] for s in switches)), *(s.name for s in switches))
+
+    chain = chain_of([switch(name) for name in shares], on_all)
+    assert [one.lift.switches for one in chain] == [("b",), ("b", "c"), ("b", "c", "a")]
+    assert [one.switches[-1].fact for one in chain] == ["b", "c", "a"]

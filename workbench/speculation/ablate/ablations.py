@@ -11,7 +11,7 @@ from workbench.core.result import Result
 from workbench.core.saving import Saved, fields_of
 from workbench.core.verdict import Verdict
 from workbench.speculation.ablate.ablations_saved import SavedAblations, SavedLift, SavedVerdict
-from workbench.speculation.ablate.causes import Cause, CauseFacts
+from workbench.speculation.ablate.cause_records import NAMING, Cause, CauseFacts
 from workbench.speculation.ablate.lifts import Lift, Reference
 from workbench.speculation.ablate.static_checks import Hint
 from workbench.speculation.judge.expected import Expected
@@ -32,7 +32,7 @@ class Ablations(Result):
     expected
         What should be, None where it is not known.
     lifts, pairs
-        Single changes, best first, and two together.
+        Single changes, best first, and two or more together.
     idle
         Switches that change nothing for this pair.
     entropy, largest_entropy
@@ -82,7 +82,10 @@ class Ablations(Result):
     ) -> Self:
         """Put what was measured and what follows from it into a result; `spread` as `entropy` has it."""
         singles = sorted((t.lift for t in scene.singles), key=lambda lift: -lift.accept_length)
-        pairs = sorted((t.lift for t in scene.pairs), key=lambda lift: -lift.accept_length)
+        sets = {
+            t.lift.switches: t.lift for t in (*scene.pairs, *scene.chain) if len(t.switches) > 1
+        }
+        pairs = sorted(sets.values(), key=lambda lift: -lift.accept_length)
         return cls(
             source=str(source),
             engine=engine,
@@ -170,7 +173,7 @@ class Ablations(Result):
             return f"the verdict's state is {self.cause.state}"
         if self.ok is False:
             names = {lift.switches for lift in (*self.lifts, *self.pairs)}
-            if not self.cause.facts:
+            if self.cause.state in NAMING and not self.cause.facts:
                 return "the verdict names no cause"
             if self.cause.switches and self.cause.switches not in names:
                 return f"the changes lack {' + '.join(self.cause.switches)}"
@@ -186,7 +189,10 @@ _PLAIN = (
     "source", "engine", "counted", "expected", "idle", "entropy", "largest_entropy", "distinct",
     "observed", "agreement",
 )  # fmt: skip
-_ACCUSING = ("cause_found", "two_causes", "cause_named")
+_ACCUSING = (
+    "cause_found", "two_causes", "several_causes", "cause_named", "acceptance_lost",
+    "draft_accepts_no_more", "engine_accepts_less",
+)  # fmt: skip
 
 
 def _served(reference: Reference) -> Lift:
@@ -198,10 +204,9 @@ def _findings(cause: Cause, scene: CauseFacts) -> Iterator[Finding]:
     """Yield the cause, then what is known without a replay and whether the replay confirms it."""
     wrong = cause.ok is False
     experiment = None
-    if cause.state in ("found", "pair"):
-        best = next(
-            t.lift for t in (*scene.singles, *scene.pairs) if t.lift.switches == cause.switches
-        )
+    if cause.state in ("found", "pair", "several"):
+        tried = (*scene.singles, *scene.pairs, *scene.chain)
+        best = next(t.lift for t in tried if t.lift.switches == cause.switches)
         experiment = Experiment(
             change=cause.next_step or cause.sentence,
             if_right=f"the server logs an accept len near {best.accept_length:.2f}",
@@ -209,7 +214,9 @@ def _findings(cause: Cause, scene: CauseFacts) -> Iterator[Finding]:
         )
     yield Finding(
         code={
-            "found": "cause_found", "pair": "two_causes", "named": "cause_named",
+            "found": "cause_found", "pair": "two_causes", "several": "several_causes",
+            "named": "cause_named", "lost": "acceptance_lost", "draft_itself": "draft_accepts_no_more",
+            "engine": "engine_accepts_less",
             "healthy": "nothing_lost", "sampling": "sampled_text",
             "no_expectation": "no_expectation", "refused": "repetitive_text",
             "not_reproduced": "not_reproduced", "cannot_tell": "cause_unknown",

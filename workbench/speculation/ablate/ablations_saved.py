@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 from workbench.core.finding import Confidence
 from workbench.core.saving import Saved
 from workbench.core.verdict import OLD, Coverage, Item, Verdict, unrecorded
-from workbench.speculation.ablate.causes import Cause, State
+from workbench.speculation.ablate.cause_records import Cause, State
 from workbench.speculation.ablate.lifts import Lift
 from workbench.speculation.evidence.ranges import Count
 from workbench.speculation.judge.expected import Counted, Expected

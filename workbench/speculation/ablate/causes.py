@@ -7,125 +7,31 @@ none does, two facts together may, each of them needed. Everything else is "cann
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from typing import Literal
 
 from workbench.core.finding import Confidence
-from workbench.speculation.ablate.lifts import Lift, Reference, clear
-from workbench.speculation.ablate.static_checks import Hint
-from workbench.speculation.ablate.switches import Switch
-from workbench.speculation.judge.measuring import Measured, interval
-from workbench.speculation.judge.texts import Texts
+from workbench.speculation.ablate.cause_records import (
+    AGREES,
+    ENOUGH,
+    FEW,
+    UNSURE,
+    Cause,
+    CauseFacts,
+    State,
+    Tried,
+    certainly_lost,
+    evidence_of,
+    lost,
+    percent,
+    restores,
+    statically,
+)
+from workbench.speculation.ablate.causes_known import known, unexpected
+from workbench.speculation.ablate.lifts import clear
+from workbench.speculation.judge.engine_loss import ENGINE_NEXT, look_at_engine
 
-ENOUGH = 0.8  # of the lost acceptance that a cause must bring back
-SMALL = 0.03  # of the expected length: a smaller loss is not worth a cause
 _NEEDED = 0.15  # of the loss that the second of a pair must add to either alone
 _NEAR = 0.2  # of the loss: what restores less is not called near
-UNSURE = 0.05  # of the expected length: a larger loss that may be chance is no health
-FEW = 8  # requests; samples of fewer say little of how much acceptance varies
-AGREES = 0.85  # of the rounds that a faithful replay has as the engine had them
-
-State = Literal[
-    "found", "pair", "named", "healthy", "sampling", "no_expectation", "refused",
-    "not_reproduced", "cannot_tell",
-]  # fmt: skip
-
-
-@dataclasses.dataclass(frozen=True)
-class Tried:
-    """Some switches turned together, and what was measured; `reference` is of the same requests."""
-
-    switches: tuple[Switch, ...]
-    measured: Measured
-    reference: Reference
-    confirmed: bool
-
-    @property
-    def lift(self) -> Lift:
-        """The outcome."""
-        return self.reference.lift(self.switches, self.measured, self.confirmed)
-
-    @property
-    def facts(self) -> frozenset[str]:
-        """What the switches are about."""
-        return frozenset(switch.fact for switch in self.switches)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Cause:
-    """What is concluded.
-
-    Attributes
-    ----------
-    state
-        ``found``: one fact; ``pair``: two together; ``named``: a tensor is nowhere, so nothing can bring it
-        back; ``healthy``: nothing was lost; ``sampling``: along the target's greedy answers all is well, but
-        this text is none of them: it was sampled, or another target wrote it; ``no_expectation``: lifts
-        alone; ``refused``: the text is no evidence; ``not_reproduced``: the replay does not do what the
-        engine did; ``cannot_tell``.
-    facts, switches
-        The cause, and the switches that undo it; empty where there is none.
-    sentence
-        The verdict in words.
-    nearest
-        The switches that restored most, where no cause was found.
-    missing
-        The datum that would decide.
-    """
-
-    state: State
-    sentence: str
-    facts: tuple[str, ...] = ()
-    switches: tuple[str, ...] = ()
-    alike: tuple[str, ...] = ()
-    confidence: Confidence = "unknown"
-    evidence_for: tuple[str, ...] = ()
-    evidence_against: tuple[str, ...] = ()
-    nearest: str = ""
-    missing: str = ""
-    next_step: str = ""
-
-    @property
-    def ok(self) -> bool | None:
-        """What the state says alone: True: nothing is wrong. False: a cause is named. None: cannot tell.
-
-        The answer of `Ablations` follows from its coverage, which may know of something that is open.
-        """
-        if self.state == "healthy":
-            return True
-        return False if self.state in ("found", "pair", "named") else None
-
-
-@dataclasses.dataclass(frozen=True)
-class CauseFacts:
-    """All that a verdict is made of.
-
-    Attributes
-    ----------
-    reference
-        Served and expected acceptance over all requests.
-    singles, pairs
-        What was tried; only what was confirmed on all requests can become a cause.
-    absent
-        Names of tensors that the engine computes with and that no file has.
-    observed, agreement
-        The recorded engine's accept length, and the share of its rounds that the replay has as it had; None
-        without a recording.
-    unknown
-        Names of tensors whose values in the engine's memory are not known.
-    """
-
-    reference: Reference
-    singles: Sequence[Tried]
-    pairs: Sequence[Tried]
-    hints: Sequence[Hint]
-    texts: Texts
-    absent: tuple[str, ...] = ()
-    unknown: tuple[str, ...] = ()
-    observed: float | None = None
-    agreement: float | None = None
-    replayed: float | None = None
 
 
 def judge(scene: CauseFacts) -> Cause:
@@ -133,7 +39,8 @@ def judge(scene: CauseFacts) -> Cause:
     early = _without_search(scene)
     if early is not None:
         return early
-    return _single(scene) or _pair(scene) or _named(scene) or _cannot_tell(scene, "")
+    found = known(scene) or _single(scene) or _pair(scene) or _named(scene)
+    return found or _cannot_tell(scene, "")
 
 
 def judge_part(scene: CauseFacts, left: Sequence[str]) -> Cause:
@@ -168,16 +75,9 @@ def judge_part(scene: CauseFacts, left: Sequence[str]) -> Cause:
 
 def needs_pairs(scene: CauseFacts) -> bool:
     """Tell whether single changes leave the loss unexplained, so that pairs are worth trying."""
-    return _without_search(scene) is None and _single(scene) is None
-
-
-def lost(reference: Reference) -> bool:
-    """Tell whether acceptance is below what is expected by more than chance and a little."""
-    expected, loss = reference.expected, reference.loss
-    if expected is None or loss is None:
+    if _without_search(scene) is not None or known(scene) is not None:
         return False
-    high = interval(reference.served.draws())[1]
-    return loss >= SMALL * expected.accept_length and high < expected.accept_length
+    return _single(scene) is None
 
 
 def _without_search(scene: CauseFacts) -> Cause | None:
@@ -192,20 +92,14 @@ def _without_search(scene: CauseFacts) -> Cause | None:
         )  # fmt: skip
     differs = scene.agreement is not None and scene.agreement < AGREES
     # Memory of unknown content may differ; a replay of it that loses nothing is not what ran.
-    known = not scene.unknown or (
-        scene.reference.expected is not None and not lost(scene.reference)
-    )
-    if differs and known and scene.observed is not None:
-        return Cause(
-            "not_reproduced",
-            f"Cannot tell: replayed as launched, the files accept {scene.replayed or 0:.2f} tokens a "
-            f"round, and the engine accepted {scene.observed:.2f}; only {scene.agreement:.0%} of the "
-            "rounds agree. The cause of the loss is not in these files, or not in this replay.",
-            missing="the draft as the engine had it in memory, or the target that really served",
-            next_step="Capture the draft's tensors in the running server, and check which files it reads.",
-        )  # fmt: skip
+    sure = not scene.unknown or (scene.reference.expected is not None and not lost(scene.reference))
+    if differs and sure and scene.observed is not None:
+        return _not_reproduced(scene)
     served = scene.reference.served.accept_length
     if scene.reference.expected is None:
+        faults = unexpected(scene)
+        if faults is not None:
+            return faults
         best = max(scene.singles, key=lambda t: t.measured.accept_length, default=None)
         nearest = best.lift.name if best else ""
         most = (
@@ -246,21 +140,46 @@ def _without_search(scene: CauseFacts) -> Cause | None:
     return None
 
 
+def _not_reproduced(scene: CauseFacts) -> Cause:
+    """Return that the replay does not do what the engine did: the engine loses it, or nothing is known."""
+    files, engine = scene.replayed or 0.0, scene.observed or 0.0
+    agree = f"only {scene.agreement:.0%} of the rounds agree"
+    expected = scene.reference.expected
+    if scene.engine_loses and (expected is not None or scene.engine_does):
+        return Cause(
+            "engine",
+            look_at_engine(files, engine, scene.engine_does),
+            confidence="likely",
+            evidence_for=(f"replayed as launched, {agree}",),
+            missing="" if scene.engine_does else "what the engine does otherwise than its release",
+            next_step=ENGINE_NEXT,
+        )  # fmt: skip
+    first = f"{scene.unmodelled[:1].upper()}{scene.unmodelled[1:]}. " if scene.unmodelled else ""
+    return Cause(
+        "not_reproduced",
+        f"Cannot tell: {first and first[:1].lower() + first[1:]}{'R' if first else 'r'}eplayed as launched, "
+        f"the files accept {files:.2f} tokens a round, and the engine accepted {engine:.2f}; {agree}. The "
+        "cause of the loss is not in these files, or not in this replay.",
+        missing="the draft as the engine had it in memory, or the target that really served",
+        next_step="Capture the draft's tensors in the running server, and check which files it reads.",
+    )  # fmt: skip
+
+
 def _single(scene: CauseFacts) -> Cause | None:
     """Return the one fact that explains the loss, or that two facts cannot be told apart."""
     best = _best_by_fact(scene.singles)
     if not best:
         return None
     first, *others = best
-    if not _restores(first):
+    if not restores(first):
         return None
     lift = first.lift
     runner = others[0] if others else None
     if runner is not None and _rivals(first, runner):
         return _cannot_tell(
             scene,
-            f"{lift.words} restores {_percent(lift)}, and {runner.lift.words} "
-            f"{_percent(runner.lift)}: these texts cannot distinguish the two",
+            f"{lift.words} restores {percent(lift)}, and {runner.lift.words} "
+            f"{percent(runner.lift)}: these texts cannot distinguish the two",
             (first, runner),
         )
     if first.facts == {"sampling"}:
@@ -270,21 +189,28 @@ def _single(scene: CauseFacts) -> Cause | None:
             f"target wrote it. Along this target's greedy answers {lift.accept_length:.2f} tokens are "
             "accepted a round.",
             switches=lift.switches, facts=lift.facts,
-            evidence_for=(_evidence(lift),),
+            evidence_for=(evidence_of(lift),),
             missing="the temperature of the recorded requests, and which target answered them",
             next_step="Record the same prompts at temperature 0, and replay that.",
         )  # fmt: skip
+    if scene.untried and not any(h.sure and h.fact in first.facts for h in scene.hints):
+        return _cannot_tell(
+            scene,
+            f"{lift.words} restores {percent(lift)}, but nothing else speaks for that; what is certain could "
+            f"not be undone: {scene.untried[0]}",
+            (first,),
+        )
     alike = [t.lift for t in scene.singles if t.facts == first.facts and t is not first]
     equal = tuple(a.name for a in alike if a.restored is not None and a.restored >= ENOUGH)
     against = _against(scene, first.facts, runner)
     return Cause(
         "found",
-        f"The cause is the {lift.facts[0]}: with {lift.words} acceptance comes back from "
-        f"{scene.reference.served.accept_length:.2f} to {lift.accept_length:.2f} tokens a round "
-        f"({_percent(lift)} of what was lost).",
+        f"{'A' if scene.untried else 'The'} cause is the {lift.facts[0]}: with {lift.words} acceptance "
+        f"comes back from {scene.reference.served.accept_length:.2f} to {lift.accept_length:.2f} tokens a "
+        f"round ({percent(lift)} of what was lost).",
         facts=lift.facts, switches=lift.switches, alike=(*lift.same, *equal),
         confidence=_confidence(scene, first),
-        evidence_for=(_evidence(lift), *_static(scene, first.facts)), evidence_against=against,
+        evidence_for=(evidence_of(lift), *statically(scene, first.facts)), evidence_against=against,
         next_step=lift.remedy,
     )  # fmt: skip
 
@@ -292,7 +218,7 @@ def _single(scene: CauseFacts) -> Cause | None:
 def _pair(scene: CauseFacts) -> Cause | None:
     """Return the two facts that explain the loss together and not alone."""
     best = _best_by_fact(scene.pairs)
-    if not best or not _restores(best[0]):
+    if not best or not restores(best[0]):
         return None
     first, *others = best
     lift, loss = first.lift, scene.reference.loss or 1.0
@@ -308,8 +234,8 @@ def _pair(scene: CauseFacts) -> Cause | None:
     if others and _rivals(first, others[0]):
         return _cannot_tell(
             scene,
-            f"{lift.words} restore {_percent(lift)} together, and {others[0].lift.words} "
-            f"{_percent(others[0].lift)}: these texts cannot distinguish them",
+            f"{lift.words} restore {percent(lift)} together, and {others[0].lift.words} "
+            f"{percent(others[0].lift)}: these texts cannot distinguish them",
             (first, others[0]),
         )
     certain = all(any(h.fact == f and h.sure for h in scene.hints) for f in first.facts)
@@ -317,10 +243,10 @@ def _pair(scene: CauseFacts) -> Cause | None:
         "pair",
         f"Two causes, one behind the other: {' and '.join(lift.facts)}. With {lift.words} acceptance comes "
         f"back from {scene.reference.served.accept_length:.2f} to {lift.accept_length:.2f} tokens a round "
-        f"({_percent(lift)} of what was lost); neither alone is enough.",
+        f"({percent(lift)} of what was lost); neither alone is enough.",
         facts=lift.facts, switches=lift.switches, alike=lift.same,
         confidence="certain" if certain and lift.profile is not False else "likely",
-        evidence_for=(_evidence(lift), *_static(scene, first.facts)),
+        evidence_for=(evidence_of(lift), *statically(scene, first.facts)),
         evidence_against=_against(scene, first.facts, others[0] if others else None),
         next_step=lift.remedy,
     )  # fmt: skip
@@ -344,7 +270,7 @@ def _named(scene: CauseFacts) -> Cause | None:
         "not known.",
         facts=facts, confidence="likely",
         evidence_for=(
-            *_static(scene, frozenset(facts)),
+            *statically(scene, frozenset(facts)),
             f"{served.accept_length:.2f} tokens a round; the target's token has rank {served.rank:.0f}",
         ),
         missing=f"the trained {facts[0]}",
@@ -353,20 +279,28 @@ def _named(scene: CauseFacts) -> Cause | None:
 
 
 def _cannot_tell(scene: CauseFacts, why: str, rivals: tuple[Tried, ...] = ()) -> Cause:
-    """Return that nobody can tell; `rivals` are changes that restore enough, each of them."""
+    """Return that the cause is not known; `rivals` are changes that restore enough, each of them.
+
+    Whether something is lost may be certain all the same.
+    """
     reference = scene.reference
     expected = reference.expected
     said = why or "neither one change nor a pair restores what was lost"
     hints = [h.finding.title for h in scene.hints if h.sure]
-    sentence = (
-        f"Cannot tell: {reference.served.accept_length:.2f} tokens a round instead of "
-        f"{expected.accept_length if expected else 0:.2f}, and {said}."
+    lengths = (
+        f"{reference.served.accept_length:.2f} tokens a round instead of "
+        f"{expected.accept_length if expected else 0:.2f}"
     )
+    state: State = "lost" if certainly_lost(scene) else "cannot_tell"
+    sure: Confidence = "likely" if state == "lost" else "unknown"
+    sentence = f"Cannot tell: {lengths}, and {said}."
+    if state == "lost":
+        sentence = f"Acceptance is lost: {lengths}. Cannot tell why: {said}."
     against = tuple(f"known without a replay: {title}" for title in hints)
     if rivals:
         names = " or ".join(one.lift.name for one in rivals)
         return Cause(
-            "cannot_tell", sentence, nearest=names, evidence_against=against,
+            state, sentence, nearest=names, evidence_against=against, confidence=sure,
             missing=f"what distinguishes {names}: the training's own code or config, or other texts",
             next_step="Check in the training which of the two is true; undoing that one is enough.",
         )  # fmt: skip
@@ -375,16 +309,35 @@ def _cannot_tell(scene: CauseFacts, why: str, rivals: tuple[Tried, ...] = ()) ->
     near = ""
     far = nearest is None or (nearest.restored or 0.0) < _NEAR
     if nearest is not None and not far and nearest.lift_interval[0] > 0:
-        near = f" Nearest is {nearest.words}: {_percent(nearest)}."
+        near = f" Nearest is {nearest.words}: {percent(nearest)}."
+    itself = _draft_itself(scene) if state == "lost" and not near else ""
     return Cause(
-        "cannot_tell",
-        f"{sentence}{near}",
+        "draft_itself" if itself else state,
+        itself or f"{sentence}{near}",
         nearest=nearest.name if near and nearest else "",
         evidence_against=against,
+        confidence=sure,
         missing="the draft's acceptance on this kind of text, measured where it was trained: a draft that "
         "is undertrained or off its domain has the same symptoms",
         next_step="Measure the draft on these prompts with the trainer, or give texts of its training.",
     )  # fmt: skip
+
+
+def _draft_itself(scene: CauseFacts) -> str:
+    """Return that as its trainer means it the draft accepts no more, "" where it does or is not known to."""
+    trained, expected = scene.trained, scene.reference.expected
+    if trained is None or expected is None:
+        return ""
+    served = scene.reference.served.accept_length
+    gained = trained.accept_length - served
+    if gained >= _NEAR * (expected.accept_length - served):
+        return ""
+    return (
+        f"The draft itself accepts no more: {trained.accept_length:.2f} tokens a round as its trainer means "
+        f"it, {served:.2f} as served, and {expected.accept_length:.2f} are expected; neither one change nor "
+        "a pair restores that. It is undertrained, off its domain, written wrong, or trained otherwise than "
+        "its config says."
+    )
 
 
 def _best_by_fact(tried: Sequence[Tried]) -> list[Tried]:
@@ -396,12 +349,6 @@ def _best_by_fact(tried: Sequence[Tried]) -> list[Tried]:
             if held is None or one.measured.accept_length > held.measured.accept_length:
                 best[one.facts] = one
     return sorted(best.values(), key=lambda t: -t.measured.accept_length)
-
-
-def _restores(one: Tried) -> bool:
-    lift = one.lift
-    enough = lift.restored is not None and lift.restored >= ENOUGH
-    return enough and lift.lift_interval[0] > 0 and lift.profile is not False
 
 
 def _rivals(first: Tried, other: Tried) -> bool:
@@ -421,16 +368,10 @@ def _confidence(scene: CauseFacts, first: Tried) -> Confidence:
     return "likely"
 
 
-def _static(scene: CauseFacts, facts: frozenset[str]) -> tuple[str, ...]:
-    return tuple(
-        f"known without a replay: {h.finding.title}" for h in scene.hints if h.fact in facts
-    )[:4]
-
-
 def _against(scene: CauseFacts, facts: frozenset[str], runner: Tried | None) -> tuple[str, ...]:
     said = []
     if runner is not None and runner.lift.lift_interval[0] > 0:
-        said.append(f"next best: {runner.lift.words}, {_percent(runner.lift)}")
+        said.append(f"next best: {runner.lift.words}, {percent(runner.lift)}")
     said += [
         f"not confirmed by a replay: {h.finding.title}"
         for h in scene.hints
@@ -439,15 +380,3 @@ def _against(scene: CauseFacts, facts: frozenset[str], runner: Tried | None) -> 
     if scene.unknown:
         said.append(f"what the engine's memory held for {scene.unknown[0]} is not known")
     return tuple(said[:5])
-
-
-def _evidence(lift: Lift) -> str:
-    low, high = lift.restored_interval or (float("nan"), float("nan"))
-    return (
-        f"{lift.words}: {lift.accept_length:.2f} tokens a round over {lift.rounds:,} rounds of "
-        f"{lift.requests} requests, {_percent(lift)} restored ({low:.0%} to {high:.0%})"
-    )
-
-
-def _percent(lift: Lift) -> str:
-    return "an unknown share" if lift.restored is None else f"{lift.restored:.0%}"

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from workbench.core.verdict import Coverage, Item, Settled, State, Verdict, cover
-from workbench.speculation.ablate.causes import AGREES, FEW, SMALL, Cause, CauseFacts, Tried
+from workbench.speculation.ablate.cause_records import AGREES, FEW, SMALL, Cause, CauseFacts, Tried
 from workbench.speculation.ablate.static_checks import Hint
 from workbench.speculation.judge.coverage import ACCEPTANCE, STATIC, TEXTS, fault_items
 
@@ -18,9 +18,18 @@ AMOUNT = ("amount of evidence", "number of requests")
 RECORDED = ("recorded run", "recorded rounds, reproduced by the replay")
 REPLAY = ("verdict of the replay", "the replay's own verdict on the same rounds")
 _ALL = "changes of the draft, its launch and its texts"
+_LOST = {
+    "lost": "lost, and what loses it is not known",
+    "draft_itself": "as its trainer means it, the draft accepts no more",
+    "engine": "these files accept more than the engine that served them",
+}
 _OVERTURNED = {
     "found": "the repaired draft, served again, accepting as little as before",
     "pair": "the draft with both repaired, served again, accepting as little as before",
+    "several": "the draft with all of them repaired, served again, accepting as little as before",
+    "lost": "an expected acceptance that is of another draft, or of other texts",
+    "draft_itself": "the trainer's own measurement on these texts, with a higher acceptance",
+    "engine": "the same files, served by the same release on another machine, accepting as expected",
     "named": "the tensor, found under another name",
     "healthy": "an expected acceptance that is of another draft, or of other texts",
     "sampling": "a greedy server that accepts as little",
@@ -150,7 +159,8 @@ def acceptance(question: AblationQuestion) -> Iterator[Settled]:
     """Settle whether acceptance is as expected, or lost by what the rules name."""
     cause = question.cause
     if cause.ok is False and not question.contradicted:
-        yield Settled(*ACCEPTANCE, "wrong", f"lost by the {' and the '.join(cause.facts)}")
+        lost_by = f"lost by the {' and the '.join(cause.facts)}"
+        yield Settled(*ACCEPTANCE, "wrong", lost_by if cause.facts else _LOST[cause.state])
     elif cause.ok and not question.contradicted:
         expected = question.facts.reference.expected
         wanted = f"{expected.accept_length:.2f} expected" if expected else cause.state

@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
+from functools import partial
 from typing import Any
 
 from workbench.core.bars import bar as progress_bar
 from workbench.errors import WorkbenchError, shown
 from workbench.speculation.ablate.ablations import Ablations
-from workbench.speculation.ablate.causes import (
+from workbench.speculation.ablate.as_trained import as_trained
+from workbench.speculation.ablate.cause_records import (
     ENOUGH,
     Cause,
     CauseFacts,
     Tried,
-    judge_part,
-    needs_pairs,
+    lost,
+    restores,
 )
+from workbench.speculation.ablate.causes import judge, judge_part, needs_pairs
 from workbench.speculation.ablate.causes_coverage import AblationQuestion, answered
-from workbench.speculation.ablate.lifts import Lift, Reference
+from workbench.speculation.ablate.chains import OnAll, chain_of, undoing, untried
+from workbench.speculation.ablate.fingerprint import fingerprint
+from workbench.speculation.ablate.lifts import Lift, Reference, clear
 from workbench.speculation.ablate.static_checks import Hint, check, unchecked
 from workbench.speculation.ablate.switches import Switch, base, catalogue, turned
 from workbench.speculation.ablate.switches_weights import by_names
+from workbench.speculation.judge import unmodelled
 from workbench.speculation.judge.comparable import comparable
+from workbench.speculation.judge.engine_loss import engine_loses
 from workbench.speculation.judge.measuring import Measured, State, entropy, measure
 from workbench.speculation.judge.texts import describe
 from workbench.speculation.judge.trial import Trial
-from workbench.speculation.judge.unmodelled import items as unmodelled
 
 FIRST_PASS = 32  # requests that every switch is tried on
 _PAIR_PASS = 8  # requests that pairs are tried on
@@ -138,6 +145,9 @@ class _Bench:
         self.singles: list[Tried] = []
         self.pairs: list[Tried] = []
         self.idle: list[str] = []
+        self.chain: tuple[Tried, ...] = ()
+        self.trained: Measured | None = None
+        self.skipped: dict[str, str] = {}  # switches that cannot be run here, and why
         self.left = ""  # why not every switch was tried
         self._switches: dict[int, list[Switch]] = {}
 
@@ -152,8 +162,12 @@ class _Bench:
         try:
             self._try_each(reference)
             self._confirm(reference)
+            self._undo_known(reference)
             if pairs and needs_pairs(self._scene(reference)):
                 self._search(reference)
+            if judge(self._scene(reference)).state == "lost":
+                state = as_trained(trial)
+                self.trained = None if state is None else self._measure(state)
         except KeyboardInterrupt:
             self.left = "interrupted"
             self.notes.append("interrupted: not every change was tried")
@@ -178,7 +192,7 @@ class _Bench:
     def _try_each(self, whole: Reference) -> None:
         """Try every switch on some requests."""
         start = base(self.few)
-        kept, self.idle = turned(self._of(self.few), start)
+        kept, self.idle = turned(self._of(self.few), start, skipped=self.skipped)
         confirmed = len(self.few.trace) == len(self.trial.trace)
         served = whole.served if confirmed else self._measure(start)
         reference = Reference(served, self.trial.expected)
@@ -203,12 +217,63 @@ class _Bench:
                 at = self.singles.index(one)
                 self.singles[at] = self._on_all(one.switches, reference)
 
-    def _on_all(self, switches: Sequence[Switch], reference: Reference) -> Tried:
+    def _everywhere(self, switches: Sequence[Switch], reference: Reference) -> Tried:
+        """Try switches together on all requests, and from every place of their answers too."""
+        tried = self._on_all(switches, reference)
+        if self.counted == "places":
+            return tried
+        return dataclasses.replace(tried, places=measure(self._turned(switches), "places"))
+
+    def _turned(self, switches: Sequence[Switch]) -> State:
         state = base(self.trial)
         named = {switch.name: switch for switch in self._of(self.trial)}
         for switch in switches:
             state = named[switch.name].apply(state)
-        return Tried(tuple(switches), self._measure(state), reference, True)
+        return state
+
+    def _on_all(self, switches: Sequence[Switch], reference: Reference) -> Tried:
+        return Tried(tuple(switches), self._measure(self._turned(switches)), reference, True)
+
+    def _undo_known(self, reference: Reference) -> None:
+        """Undo every fault that is known for certain, alone and together, and on top of what restores."""
+        if self.trial.expected is not None and not lost(reference):
+            return
+        switches = undoing(self.hints, self.singles)
+        if not switches:
+            return
+        on_all = partial(self._everywhere, reference=reference)
+        self.chain = chain_of(switches, on_all)
+        if self.trial.expected is None or restores(self.chain[-1]):
+            return
+        facts = frozenset(switch.fact for switch in switches)
+        cause = judge(self._scene(reference))
+        if cause.state == "found":
+            (best,) = (t for t in self.singles if t.lift.switches == cause.switches)
+            self.chain = chain_of([*best.switches, *switches], on_all)
+        elif len(switches) > 1:
+            self._on_top(switches, facts, on_all)
+
+    def _on_top(self, switches: Sequence[Switch], facts: frozenset[str], on_all: OnAll) -> None:
+        """Look for one more change on top of several known faults that do not explain the loss."""
+        some = self.trial.some(_spread(len(self.trial.trace), _PAIR_PASS))
+        start, found = base(some), list[tuple[float, Switch]]()
+        named = {switch.name: switch for switch in self._of(some)}
+        middle = start
+        for switch in switches:
+            middle = named[switch.name].apply(middle)
+        others = [switch for switch in named.values() if switch.fact not in facts]
+        for switch, state in _shown(
+            turned(others, middle, start, skipped=self.skipped)[0], "on top"
+        ):
+            found.append((measure(state, "places").accept_length, switch))
+        best: dict[str, Switch] = {}
+        for _, switch in sorted(found, key=lambda pair: -pair[0]):
+            best.setdefault(switch.fact, switch)
+        tried = [on_all([*switches, switch]) for switch in list(best.values())[:2]]
+        tried.sort(key=lambda one: -one.measured.accept_length)
+        # Two that do as much on top cannot be distinguished.
+        if tried and (len(tried) == 1 or clear(tried[0].measured, tried[1].measured)):
+            self.chain = chain_of(tried[0].switches, on_all)
 
     def _search(self, reference: Reference) -> None:
         """Add a second switch to the best first ones; the best pairs are then tried on all requests."""
@@ -222,7 +287,7 @@ class _Bench:
             one = named[first.name]
             middle = one.apply(start)
             others = [s for s in switches if s.fact != one.fact]
-            for second, state in turned(others, middle, start)[0]:
+            for second, state in turned(others, middle, start, skipped=self.skipped)[0]:
                 names = frozenset((one.name, second.name))
                 if names not in found:
                     tried = Tried((one, second), measure(state, "places"), served, False)
@@ -271,9 +336,16 @@ class _Bench:
             replayed = trial.replayed.accept_length
         held = set(by_names(trial))
         unknown = trial.draft.filled
+        shape = fingerprint(trial)
         return CauseFacts(
             reference, self.singles, self.pairs, self.hints, self.texts,
             absent=tuple(name for name in unknown if name not in held), unknown=unknown,
+            unmodelled=unmodelled.named(unmodelled.of_trial(trial)),
+            chain=self.chain, untried=untried(self.hints, self._facts()), trained=self.trained,
+            engine_loses=trial.emitted is not None
+            and not unmodelled.named(unmodelled.of_trial(trial))
+            and engine_loses(trial.replayed, trial.expected),
+            engine_does=shape.sentence if shape is not None else "",
             observed=trial.observed, agreement=agreement, replayed=replayed,
         )  # fmt: skip
 
@@ -287,6 +359,7 @@ class _Bench:
                 "counted from every place of the answers, as the trainer's metrics are; an engine's own "
                 "rounds begin at the harder places and accept less"
             )  # fmt: skip
+        notes += [f"left out, {name}: {why}" for name, why in self.skipped.items()]
         untried = self._untried()
         self.left = self.left or ("not asked for" if untried else "")
         self.cause = judge_part(scene, untried)
@@ -296,11 +369,16 @@ class _Bench:
             source=self.trial.checkpoint.source, engine=self.trial.launch.engine, notes=tuple(notes),
         )  # fmt: skip
 
+    def _facts(self) -> frozenset[str]:
+        """Return what the changes of this pair are about, those without effect too."""
+        return frozenset(switch.fact for switch in self._known(self.few))
+
     def _untried(self) -> list[str]:
         """Return the changes that were not asked for, or that an interruption kept from being tried."""
         if self.texts.refused or (self.only is None and self.left != "interrupted"):
             return []
-        tried = {switch.name for one in self.singles for switch in one.switches} | set(self.idle)
+        tried = {switch.name for one in self.singles for switch in one.switches}
+        tried |= {*self.idle, *self.skipped}
         return [switch.name for switch in self._known(self.few) if switch.name not in tried]
 
     def _question(self, scene: CauseFacts) -> AblationQuestion:
@@ -311,9 +389,13 @@ class _Bench:
         beyond = {}
         if len(trial.trace.inputs) <= trial.draft.settings.aux:
             beyond["auxiliary layers"] = "the features of the target's other layers are not known"
+        for fact, names in catalogue.items():
+            why = [self.skipped[name] for name in names if name in self.skipped]
+            if len(why) == len(names):
+                beyond.setdefault(fact, why[0])
         return AblationQuestion(
             scene, self.cause, catalogue, tuple(self.idle), self.left, beyond, unchecked(trial),
-            tuple(unmodelled(trial.checkpoint.config.text, essential=trial.emitted is None)),
+            unmodelled.of_trial(trial),
             self.replayed_ok,
         )  # fmt: skip
 

@@ -6,6 +6,7 @@ A static finding says that something is wrong; whether that lost the acceptance,
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator, Sequence
 
 from workbench.checkpoint.config import Config
@@ -34,9 +35,13 @@ _FACTS = {
     "norm_before_fc_not_read": "norm_before_fc",
     "fc_norm_not_read": "fc_norm",
     "fc_width": "auxiliary layers",
+    "aux_layers_off": "use_aux_hidden_state",
+    "qk_norm_dropped": "q_norm and k_norm",
 }
 # So many lost keys of a fact leave nothing of it.
 _WHOLE = {"decoder layer": 7, "fc": 1, "lm_head": 1}
+# Findings after which next to nothing is accepted, whatever else is wrong.
+_SUFFICIENT = ("launched_as_eagle", "aux_layers_off")
 _BEGINNINGS = (
     ("d2t", "draft vocabulary"),
     ("t2d", "draft vocabulary"),
@@ -94,12 +99,13 @@ def _of_engine(trial: Trial) -> Iterator[Hint]:
         return
     if outcome is None:
         return
+    layers = trial.draft.settings.layers
     lost: dict[str, list[KeyGroup]] = {}
     for group in outcome.keys:
         if group.status == "dropped":
-            lost.setdefault(_fact_of_key(group), []).append(group)
+            lost.setdefault(_fact_of_key(group, layers), []).append(group)
         elif group.status == "mismatched":  # a loader that stops at it left nothing to replay
-            yield Hint(_fact_of_key(group), _cut(group, outcome))
+            yield Hint(_fact_of_key(group, layers), _cut(group, outcome))
     for fact, groups in lost.items():
         whole = fact in _WHOLE and sum(map(len, groups)) >= _WHOLE[fact]
         yield Hint(fact, _dropped(fact, groups, outcome), whole)
@@ -109,7 +115,7 @@ def _of_engine(trial: Trial) -> Iterator[Hint]:
     for finding in found:
         # The replay reads the flat form of a nested config, as whoever launched must have written it.
         if finding.code != "speculators_config":
-            yield Hint(_fact_of(finding), finding, finding.code == "launched_as_eagle")
+            yield Hint(_fact_of(finding), finding, finding.code in _SUFFICIENT)
 
 
 def _sizes(trial: Trial) -> Config | None:
@@ -139,14 +145,30 @@ def _outcome(trial: Trial) -> LoadOutcome | None:
     return simulate(profile, model, trial.checkpoint.table, version)
 
 
-def _fact_of_key(group: KeyGroup) -> str:
+_KEYS = (
+    ("self_attn.q_norm.", "q_norm and k_norm"),
+    ("self_attn.k_norm.", "q_norm and k_norm"),
+    ("layers.", "decoder layer"),
+    ("midlayer.", "decoder layer"),
+    ("fc.", "fc"),
+    ("input_norm.", "norm_before_fc"),
+    ("fc_norm.", "fc_norm"),
+    ("lm_head.", "lm_head"),
+    ("d2t", "draft vocabulary"),
+    ("norm.weight", "last norm"),
+    ("embed_tokens", "embedding"),
+)
+_LAYER = re.compile(r"(?:^|\.)layers\.(\d{1,6})\.")
+
+
+def _fact_of_key(group: KeyGroup, layers: int) -> str:
+    """Return what a key is about; `layers` are those that the engine runs."""
     name = canonical(group.names[0])
-    for part, fact in (
-        ("layers.", "decoder layer"), ("midlayer.", "decoder layer"), ("fc.", "fc"),
-        ("lm_head.", "lm_head"), ("d2t", "draft vocabulary"), ("norm.weight", "last norm"),
-        ("embed_tokens", "embedding"),
-    ):  # fmt: skip
-        if name.startswith(part) or f".{part}" in name:
+    number = _LAYER.search(name)
+    if number is not None and int(number[1]) >= layers:
+        return "number of layers"
+    for part, fact in _KEYS:
+        if f".{part}" in f".{name}":
             return fact
     return ""
 

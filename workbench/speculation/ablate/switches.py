@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from workbench.errors import WorkbenchError
 from workbench.speculation.ablate import switches_config as settings
 from workbench.speculation.ablate import switches_weights as weights
 from workbench.speculation.judge.measuring import State
@@ -66,7 +67,7 @@ def catalogue(trial: Trial, texts: Texts) -> list[Switch]:
 
 
 def turned(
-    switches: Sequence[Switch], start: State, *others: State
+    switches: Sequence[Switch], start: State, *others: State, skipped: dict[str, str] | None = None
 ) -> tuple[list[tuple[Switch, State]], list[str]]:
     """Turn each switch alone.
 
@@ -76,6 +77,8 @@ def turned(
         What is changed.
     others
         States that are known already: coming back to one of them is no change.
+    skipped
+        Is given the names of the switches that cannot be run here, and why; None: that is an error.
 
     Returns
     -------
@@ -86,7 +89,13 @@ def turned(
     kept: list[tuple[Switch, State]] = []
     idle: list[str] = []
     for switch in switches:
-        state = switch.apply(start)
+        try:
+            state = switch.apply(start)
+        except WorkbenchError as error:
+            if skipped is None:
+                raise
+            skipped[switch.name] = error.what
+            continue
         if any(same(state, known) for known in (start, *others)):
             idle.append(switch.name)
             continue

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench.errors import WorkbenchError
-from workbench.speculation.ablate.switches_weights import with_tensors
+from workbench.speculation.ablate.switches_weights import by_names, with_tensors
 from workbench.speculation.evidence.driving import default_layers, read_ids
 from workbench.speculation.judge.measuring import State
 from workbench.speculation.judge.texts import Texts
@@ -16,9 +17,17 @@ from workbench.speculation.judge.trial import Trial
 from workbench.speculation.model.features import Target, TargetTrace
 from workbench.speculation.model.layers import Rope
 from workbench.speculation.model.rope import rope_of
+from workbench.speculation.model.shapes import further_shapes, wanted_shapes
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from workbench.speculation.model.eagle3 import LaterNorm
 
 Entry = tuple[str, str, str, Callable[[State], State], str]
 
+# Norms that a flag turns on, and their tensors.
+_NORMS = {"fc_norm": r"^fc_norm\.\d+\.weight$", "norm_before_fc": r"^input_norm\.weight$"}
 _THETAS = (1e4, 1e5, 5e5, 1e6)  # bases that models are trained with
 
 
@@ -81,26 +90,25 @@ def _list(layers: tuple[int, ...]) -> str:
 def _flags(trial: Trial) -> Iterator[Entry]:
     """Turn the flags of the forward pass, those whose weights are there."""
     s = trial.draft.settings
-    names = set(trial.draft.tensors)
-    possible = {
-        "norm_before_residual": True,
-        "norm_output": True,
-        "fc_norm": s.fc_norm or "fc_norm.0.weight" in names,
-        "norm_before_fc": s.norm_before_fc or "input_norm.weight" in names,
-    }
-    for name, there in possible.items():
-        if not there:
+    file = by_names(trial)
+    norms = {name: _fitting(trial, file, pattern) for name, pattern in _NORMS.items()}
+    for name in ("norm_before_residual", "norm_output", *_NORMS):
+        value, held = not getattr(s, name), norms.get(name, {})
+        if name in _NORMS and value and not held:
             continue
 
-        def apply(state: State, name: str = name) -> State:
-            value = not getattr(state.draft.settings, name)
-            return _set(state, **{name: value})
+        def apply(state: State, name: str = name, held: Mapping[str, Tensor] = held) -> State:
+            on = not getattr(state.draft.settings, name)
+            return _set(with_tensors(state, held) if on else state, **{name: on})
 
-        value = not getattr(s, name)
+        turned = "on" if value else "off"
+        words = f"{name} turned {turned}" + (" and its norm read" if held and value else "")
         yield (
-            f"{name} {'on' if value else 'off'}", name, f"{name} turned {'on' if value else 'off'}",
+            f"{name} {turned}", name, words,
             apply, f"Set {name} as in the training run, and serve with a version that reads it.",
         )  # fmt: skip
+    yield from _query_norms(trial, file)
+    yield from _further_layers(trial, file)
     yield (
         "hidden before embedding", "input order", "the feature before the embedding",
         lambda state: _set(state, hidden_first=not state.draft.settings.hidden_first),
@@ -108,12 +116,69 @@ def _flags(trial: Trial) -> Iterator[Entry]:
     )  # fmt: skip
     if s.layers > 1:
         other = "input_layernorm" if s.later_norm == "hidden_norm" else "hidden_norm"
-        if f"layers.1.{other}.weight" in names:
+        if f"layers.1.{other}.weight" in trial.draft.tensors:
             yield (
                 f"later layers by {other}", "later norms", f"later layers normed by {other}",
                 lambda state: _set(state, later_norm=other),
                 "Serve with the engine that the draft was trained for.",
             )  # fmt: skip
+
+
+def _fitting(trial: Trial, file: Mapping[str, Tensor], pattern: str) -> dict[str, Tensor]:
+    """Return the file's tensors of a pattern, if each has the shape that the draft can compute with."""
+    shapes = further_shapes(trial.draft.settings)
+    found = {name: value for name, value in file.items() if re.search(pattern, name)}
+    fits = all(tuple(value.shape) == shapes.get(name) for name, value in found.items())
+    return found if fits else {}
+
+
+def _query_norms(trial: Trial, file: Mapping[str, Tensor]) -> Iterator[Entry]:
+    """Norm queries and keys by weights that the file holds and the engine's class does not read."""
+    held = _fitting(trial, file, r"\.self_attn\.[qk]_norm\.weight$")
+    held = {n: v for n, v in held.items() if int(n.split(".")[1]) < trial.draft.settings.layers}
+    if len(held) % 2 or not held.keys() - trial.draft.tensors.keys():
+        return
+    yield (
+        "q_norm and k_norm", "q_norm and k_norm", "q_norm and k_norm read and applied",
+        partial(_given, held),
+        "Serve with an engine whose draft class has them: vLLM's Eagle3Qwen3ForCausalLM.",
+    )  # fmt: skip
+
+
+def _given(tensors: Mapping[str, Tensor], state: State) -> State:
+    return with_tensors(state, tensors)
+
+
+def _further_layers(trial: Trial, file: Mapping[str, Tensor]) -> Iterator[Entry]:
+    """Run the decoder layers that the file holds behind those that the engine runs."""
+    s = trial.draft.settings
+    count = 1 + max((int(n.split(".")[1]) for n in file if n.startswith("layers.")), default=0)
+    if count <= s.layers:
+        return
+    norms: dict[str, LaterNorm] = {
+        "input_layernorm": "input_layernorm",
+        "hidden_norm": "hidden_norm",
+    }
+    later = next(
+        (n for k, n in norms.items() if f"layers.{count - 1}.{k}.weight" in file), s.later_norm
+    )
+    whole = dataclasses.replace(s, layers=count, later_norm=later)
+    gated = trial.draft.tensors["layers.0.mlp.gate_proj.weight"].shape[0]
+    shapes = wanted_shapes(whole, trial.draft.vocabulary, gated)
+    wanted = {n: shape for n, shape in shapes.items() if n not in wanted_shapes(s, 0)}
+    held = {
+        n: file[n] for n, shape in wanted.items() if n in file and tuple(file[n].shape) == shape
+    }
+    if len(held) != len(wanted):
+        return
+
+    def apply(state: State) -> State:
+        return _set(with_tensors(state, held), layers=count, later_norm=later)
+
+    yield (
+        f"all {count} layers", "number of layers", f"all {count} decoder layers that the file holds",
+        apply, f'Set "num_hidden_layers": {count} in config.json, for an engine that runs as many.',
+    )  # fmt: skip
 
 
 def _set(state: State, **changes: Any) -> State:

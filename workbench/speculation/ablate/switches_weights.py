@@ -15,10 +15,12 @@ from workbench.speculation.judge.texts import Texts
 from workbench.speculation.judge.trial import Trial
 from workbench.speculation.model.eagle3 import Draft
 from workbench.speculation.model.loading import canonical, load_draft, served_config
-from workbench.speculation.model.shapes import wanted_shapes
+from workbench.speculation.model.shapes import further_shapes, held_layers, wanted_shapes
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from workbench.speculation.model.features import Target
 
 Entry = tuple[str, str, str, Callable[[State], State], str]
 """Name, fact, words, how to apply, remedy."""
@@ -32,12 +34,14 @@ _PARTS = {
     "reload last norm": ("last norm", "the last norm", r"^norm\.weight$"),
     "reload lm_head": ("lm_head", "lm_head", r"^lm_head\.weight$"),
 }
+_MOST_LAYERS = 64  # of a draft
 _MOST_AUX = 4  # orders of more blocks than this are too many to try
 
 
 def switches(trial: Trial, texts: Texts) -> Iterator[Entry]:
     """Yield the switches about weights."""
     yield from _launched(trial)
+    yield from _captured(trial)
     yield from _reloaded(trial)
     yield from _blocks(trial)
     yield from _exchanged(trial)
@@ -63,11 +67,16 @@ def with_tensors(state: State, tensors: Mapping[str, Tensor]) -> State:
 def by_names(trial: Trial) -> dict[str, Tensor]:
     """Return the file's tensors by speculators' names, under whatever prefix they were saved."""
     draft, found = trial.draft, dict[str, str]()
-    wanted = set(wanted_shapes(draft.settings, draft.vocabulary))
-    wanted |= {"embed_tokens.weight", "input_norm.weight"}
-    wanted |= {f"fc_norm.{n}.weight" for n in range(draft.settings.aux)}
-    for layer in range(draft.settings.layers):
-        wanted |= {f"layers.{layer}.self_attn.{part}_norm.weight" for part in ("q", "k")}
+    # The file may hold more layers than the config says.
+    layers = max(draft.settings.layers, min(held_layers(trial.checkpoint.names), _MOST_LAYERS))
+    whole = dataclasses.replace(draft.settings, layers=layers)
+    wanted = {
+        *wanted_shapes(whole, draft.vocabulary),
+        *further_shapes(whole),
+        "embed_tokens.weight",
+    }
+    for layer in range(1, layers):
+        wanted |= {f"layers.{layer}.{norm}.weight" for norm in ("hidden_norm", "input_layernorm")}
     for key in trial.checkpoint.names:
         parts = key.split(".")
         tails = (canonical(".".join(parts[n:])) for n in range(len(parts)))
@@ -108,7 +117,7 @@ def _reloaded(trial: Trial) -> Iterator[Entry]:
 
 def _launched(trial: Trial) -> Iterator[Entry]:
     """Launch an EAGLE-3 draft as EAGLE3: auxiliary features, its own head, its own vocabulary."""
-    if trial.driving.aux is not None or trial.target is None:
+    if trial.driving.aux is not None or trial.target is None or _as_eagle3(trial):
         return
     engine = trial.launch.engine or None
     try:
@@ -118,9 +127,7 @@ def _launched(trial: Trial) -> Iterator[Entry]:
         )  # fmt: skip
     except WorkbenchError:
         return
-    read = served_config(trial.checkpoint.config, engine).text
-    named = read_ids(read, trainer=not (engine or "").startswith("sglang"))
-    aux = captured_layers(engine, named, trial.target.model_type, trial.target.layers)
+    aux = _usual_layers(trial, trial.target)
     # Under EAGLE head, embedding and map are others; the layers may have been changed by another switch.
     lent = {n: whole.tensors[n] for n in ("lm_head.weight", "embed_tokens.weight")}
 
@@ -131,6 +138,35 @@ def _launched(trial: Trial) -> Iterator[Entry]:
     yield (
         "launch as EAGLE3", "launch", "launched as EAGLE3, not EAGLE", apply,
         "Launch with --speculative-algorithm EAGLE3.",
+    )  # fmt: skip
+
+
+def _as_eagle3(trial: Trial) -> bool:
+    return trial.launch.algorithm in ("", "EAGLE3")
+
+
+def _usual_layers(trial: Trial, target: Target) -> tuple[int, ...]:
+    """Return the layers that the engine captures for this draft where nothing keeps it from that."""
+    engine = trial.launch.engine or None
+    read = served_config(trial.checkpoint.config, engine).text
+    named = read_ids(read, trainer=not (engine or "").startswith("sglang"))
+    return captured_layers(engine, named, target.model_type, target.layers)
+
+
+def _captured(trial: Trial) -> Iterator[Entry]:
+    """Capture the auxiliary layers that the draft's config switches off."""
+    if trial.driving.aux is not None or trial.target is None or not _as_eagle3(trial):
+        return
+    aux = _usual_layers(trial, trial.target)
+    file = {k: v for k, v in by_names(trial).items() if k == "fc.weight"}
+
+    def apply(state: State) -> State:
+        changed = with_tensors(state, file)
+        return dataclasses.replace(changed, driving=state.driving.replaced(aux=aux))
+
+    yield (
+        "auxiliary layers captured", "use_aux_hidden_state", "use_aux_hidden_state turned on", apply,
+        'Set "use_aux_hidden_state": true in eagle_config of the draft\'s config.json.',
     )  # fmt: skip
 
 

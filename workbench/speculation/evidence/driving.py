@@ -8,7 +8,7 @@ from numbers import Integral
 from typing import Any, Literal
 
 from workbench.errors import WorkbenchError, shown
-from workbench.facts.capture_rules import capture_of
+from workbench.facts.capture_rules import auxiliary_off, capture_of
 from workbench.facts.features import newest, since
 from workbench.facts.rows import known, nearest
 from workbench.loaders.registry import parse
@@ -102,6 +102,12 @@ def captured_layers(
     found = capture.layers(ids, layers)
     # A target that is not known: most classes add one.
     return tuple(found) if found is not None else tuple(k + 1 for k in ids)
+
+
+def captures_nothing(engine: str, config: Mapping[str, Any]) -> bool:
+    """Tell whether the config that an engine reads keeps it from capturing auxiliary layers."""
+    eagle, chosen = config.get("eagle_config"), parse(engine)
+    return isinstance(eagle, Mapping) and auxiliary_off(eagle, chosen.name, chosen.version or "")
 
 
 def _read_release(version: str) -> str:

@@ -21,6 +21,7 @@ from workbench.launch.read import read_record
 from workbench.launch.records import Launch
 from workbench.speculation.evidence.driving import check_shape
 from workbench.speculation.evidence.files import content, json_lines, json_of, left_out
+from workbench.speculation.evidence.further import further_of
 from workbench.speculation.evidence.tally import HISTOGRAMS, MOST_DRAFTS, is_histogram
 
 if TYPE_CHECKING:
@@ -101,6 +102,8 @@ class DraftLaunch:
         What it does not say, or what is not understood of it.
     unread
         What of it was not understood and may decide what was served: nothing is cleared with it.
+    further
+        Arguments that change what is accepted and are not among these, with their values.
     """
 
     engine: str
@@ -116,6 +119,7 @@ class DraftLaunch:
     overlap: bool | None = None
     notes: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
+    further: tuple[tuple[str, str], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -274,6 +278,7 @@ def launch_of(found: Launch, source: str) -> DraftLaunch:
         overlap=_overlap(found),
         notes=tuple(notes),
         unread=unread,
+        further=tuple(further_of(found, steps, topk)),
     )
 
 

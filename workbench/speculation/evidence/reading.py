@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from workbench.errors import WorkbenchError, shown
 from workbench.launch.logs import read_log
-from workbench.speculation.evidence import read_counts, read_dump, read_features
+from workbench.launch.read import read_record
+from workbench.speculation.evidence import read_counts, read_dump, read_features, read_metrics
 from workbench.speculation.evidence.facts import Facts, Recorded
 from workbench.speculation.evidence.files import content, json_lines, json_of, left_out, place_of
 from workbench.speculation.evidence.observed import (
@@ -27,8 +28,9 @@ from workbench.speculation.evidence.tally import Tally
 MOST_SAMPLES = 512  # files of hidden states that are read
 _MOST_SAMPLED = 8 << 30  # bytes of them in all
 _MOST_BYTES = 256 << 20
-_LINES = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
-_LOGS = (".log", ".log.gz", ".log.xz", ".txt")
+_LINES = (".jsonl", ".jsonl.gz", ".jsonl.xz", ".json", ".json.gz", ".json.xz")
+_TEXTS = (".log", ".txt", ".out", ".err", ".prom", ".metrics")
+_LOGS = tuple(f"{end}{packed}" for end in _TEXTS for packed in ("", ".gz", ".xz"))
 
 
 def read_facts(place: str | os.PathLike[str]) -> Facts:
@@ -39,7 +41,8 @@ def read_facts(place: str | os.PathLike[str]) -> Facts:
     place
         A folder or a file: a recorded run of SGLang (``launch.json``, ``requests.jsonl.gz``), answers with
         hidden states, a tensor dump, speculators' ``hs_*.safetensors``, SpecForge's ``*.ckpt``; answers,
-        streamed chunks or vLLM's per-request metrics as JSON lines; a server's log.
+        streamed chunks or vLLM's per-request metrics as JSON lines; a log of SGLang or vLLM, a page of their
+        Prometheus metrics, the statistics of trtllm-bench, the answer of ``/server_info``.
 
     Raises
     ------
@@ -192,15 +195,41 @@ def _counts_of(files: list[Path]) -> Facts:
     tally, form, notes = _tally(lines)
     logged, launch = None, None
     for file in files:
-        if file.name.lower().endswith(_LOGS) and logged is None:
-            text = content(file, _MOST_BYTES, whole=False).decode("utf-8", "replace")
-            logged, more = read_counts.logged_of(text)
-            notes += more
-            launch = _launch_of(text, file) if logged else None
+        if file.name.lower().endswith(_LINES) or logged is not None:
+            continue
+        text = content(file, _MOST_BYTES, whole=False).decode("utf-8", "replace")
+        logged, more = read_counts.logged_of(text)
+        notes += more
+        launch = launch or (_launch_of(text, file) if logged else None)
+        printed = read_metrics.printed_in(text) if logged is None else None
+        if printed is not None and tally is None:
+            tally, logged, form = printed.tally, printed.logged, printed.form
+            launch = launch or printed.launch
+            notes += printed.notes
+            break
+    if tally is None and logged is None:
+        logged, more_notes = read_metrics.server_info(lines)
+        if logged is not None:
+            form, notes = "/server_info of SGLang", [*notes, *more_notes]
+            launch = launch or _launch_in(lines[0], files[0])
     source = str(files[0]) if len(files) == 1 else ""
     return Facts(
         source, "counts", form, tally=tally, logged=logged, launch=launch, notes=tuple(notes)
     )
+
+
+def _launch_in(info: Mapping[str, Any], file: Path) -> DraftLaunch | None:
+    """Return the launch in the answer of ``/server_info``: every argument, resolved, and the version."""
+    resolved = {name: value for name, value in info.items() if name != "internal_states"}
+    version = info.get("version")
+    record = {
+        "resolved": resolved,
+        "versions": {"sglang": version if isinstance(version, str) else ""},
+    }
+    try:
+        return launch_of(read_record(record, str(file)), str(file))
+    except WorkbenchError:
+        return None
 
 
 def _tally(lines: list[dict[str, Any]]) -> tuple[Tally | None, str, list[str]]:

@@ -10,6 +10,7 @@ from workbench.speculation.judge.expected import Expected
 ENOUGH = 0.8  # of the expected drafts
 SMALL, UNSURE = 0.03, 0.05  # of the expected length: too little to miss, and by chance
 _MUCH = 1.3  # times the expected drafts: then the expectation is of something else
+_FAR = 0.5  # of the expected drafts, counted from every place
 HARDLY = 0.1  # accepted drafts a round
 SURE = 1.645  # standard errors: one side of 95 %
 FEW = 20  # rounds below which nothing is concluded
@@ -136,6 +137,19 @@ class Counts:
         missing = (wanted - accepted) / self.expected.accept_length
         chance = accepted + self.doubt >= wanted
         return False if missing < SMALL or (chance and missing < UNSURE) else None
+
+    @property
+    def lost(self) -> bool:
+        """Whether fewer drafts are accepted than expected for certain.
+
+        Rounds of an engine accept less than places do: where only the other was counted, it must be far less.
+        """
+        if self.expected is None or self.length is None or self.low is not True:
+            return False
+        accepted, comparable = self._compared(self.length)
+        if comparable or self.expected.counted != "places":
+            return True
+        return accepted + self.doubt < _FAR * (self.expected.accept_length - 1)
 
     @property
     def between(self) -> str:

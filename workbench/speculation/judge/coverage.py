@@ -68,6 +68,11 @@ class ReplayEvidence:
         What of the draft's config the replay does not compute with.
     ran
         The engine that the evidence is of, where another one was replayed.
+    files
+        What these files accept on the texts of a recorded run, where its engine clearly accepted less and it
+        is as much as it should be; None otherwise.
+    does
+        What the engine does that its recorded rounds show, in a sentence.
     proof
         What came of undoing what static checks suspect.
     """
@@ -82,6 +87,8 @@ class ReplayEvidence:
     unchecked: str = ""
     fields: tuple[Item, ...] = ()
     ran: str = ""
+    files: float | None = None
+    does: str = ""
     proof: Proof | None = None
 
     @cached_property
@@ -106,6 +113,18 @@ class ReplayEvidence:
         if self.counts.doubtful:
             return f"Cannot tell: {self.counts.doubtful}."
         return ""
+
+    @property
+    def lost(self) -> bool:
+        """Whether less is accepted than expected for certain, whatever the cause; not on sampled texts."""
+        sampled = self.texts is not None and self.texts.sampled
+        return not self.silent and not sampled and self.counts.lost
+
+    @property
+    def engine_loses(self) -> bool:
+        """Whether the engine accepts less than its files, and that is certain."""
+        certain = self.lost or (bool(self.does) and not self.silent)
+        return self.files is not None and not self.filled and certain
 
     @property
     def proved(self) -> bool:
@@ -193,6 +212,14 @@ def acceptance(evidence: ReplayEvidence) -> Iterator[Settled]:
         yield Settled(
             *ACCEPTANCE, "wrong", f"the acceptance length is {counts.length:.2f}{with_it}"
         )
+    elif evidence.engine_loses:
+        how = (
+            f"the acceptance length is {counts.length:.2f}; these files accept {evidence.files:.2f}"
+        )
+        yield Settled(*ACCEPTANCE, "wrong", how)
+    elif evidence.lost and expected is not None:
+        how = f"{counts.length:.2f} of {expected.accept_length:.2f}: lost, and the cause is not proved"
+        yield Settled(*ACCEPTANCE, "wrong", how)
     elif expected is None:
         how = "there is nothing to compare with (expected=: a number, the trainer's metrics, a run)"
         yield Settled(*ACCEPTANCE, "open", how)

@@ -12,7 +12,9 @@ The rules, in this order:
 3. Low, and something is known that changes what is computed (a static check, weights that hold no known
    values): wrong where undoing it brings acceptance back. Where it does not, or nothing undoes it, the fault
    is reported, and not as the cause.
-4. Low without that: cannot tell, and the ablations are the next step.
+4. Low without that: a loss all the same where it is certain (an expectation, more than chance, texts that the
+   target chose); its cause is not known, and the ablations are the next step. Where these files accept more
+   than the engine that served them, the engine loses it.
 5. Not low: right only where an expectation says so, no static check is broken, no part of a log is much
    lower, and the replay does what the engine did; else cannot tell.
 
@@ -27,14 +29,16 @@ from collections.abc import Sequence
 from workbench.core.finding import GRAVITY, Confidence, Finding
 from workbench.core.verdict import Coverage, Verdict
 from workbench.speculation.judge import replay_findings
+from workbench.speculation.judge.counts import FAITHFUL
 from workbench.speculation.judge.coverage import ReplayEvidence, covered
+from workbench.speculation.judge.engine_loss import look_at_engine
+from workbench.speculation.judge.unmodelled import named
 
 _OVERTURNED = {
     True: ("an expected acceptance that is of another draft, or of other texts",),
     False: ("the server, launched again with only that repaired, accepting as little as before",),
     None: (),
 }
-_STATES = {True: "as_expected", False: "cause_known", None: "cannot_tell"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,16 +63,25 @@ def judge(evidence: ReplayEvidence) -> Judged:
     """Return the verdict, its sentence, and all findings, the static ones first among equals."""
     parts = (replay_findings.texts, replay_findings.fidelity, replay_findings.doubts)
     found = [*evidence.known, *(finding for part in parts for finding in part(evidence))]
+    found += replay_findings.losses(evidence)
     coverage = covered(evidence)
     sentence = f"{_accepted(evidence)} {_sentence(evidence, coverage)}".strip()
     verdict = Verdict(
-        _STATES[coverage.ok],
+        _state(evidence, coverage.ok),
         sentence,
         _confidence(evidence, coverage.ok),
         coverage,
         _OVERTURNED[coverage.ok],
     )
     return Judged(verdict, tuple(sorted(found, key=lambda f: GRAVITY[f.severity])))
+
+
+def _state(evidence: ReplayEvidence, ok: bool | None) -> str:
+    if ok is not False:
+        return "as_expected" if ok else "cannot_tell"
+    if evidence.proved:
+        return "cause_known"
+    return "engine_accepts_less" if evidence.engine_loses else "acceptance_lost"
 
 
 def suspects(evidence: ReplayEvidence) -> bool:
@@ -86,20 +99,31 @@ def _sentence(evidence: ReplayEvidence, coverage: Coverage) -> str:
     """Return what follows from the counts, and where nothing does, what is missing."""
     counts, causes = evidence.counts, evidence.faults
     if coverage.ok:
+        same = counts.agreement.share if counts.agreement is not None else None
+        if same is not None and same < FAITHFUL:
+            return (
+                f"That is what is expected; replay and engine part in {1 - same:.0%} of the rounds."
+            )
         return "That is what is expected."
     if evidence.silent:
         return evidence.silent
+    if evidence.engine_loses and not evidence.proved:
+        return ""  # the sentence begins with it
+    unmodelled = named(evidence.fields)
     if counts.low is None and counts.unlike:
-        return f"Cannot tell: {counts.unlike}."
+        return f"Cannot tell: {unmodelled and unmodelled + ', and '}{counts.unlike}."
     if counts.low is None:
         known = f" Known to be wrong: {_titles(causes)}." if causes else ""
         return f"Cannot tell: {counts.between}.{known}"
     if counts.low and causes:
         return _suspected(evidence, causes)
     if counts.low and counts.replayed is None:
-        return "Cannot tell why: counts alone do not show it; give texts, target and draft."
+        return f"{_loss(evidence)}Cannot tell why: counts alone do not show it; give texts, target and draft."
     if counts.low:
-        return "Cannot tell why: static checks find no cause; the ablations change one thing at a time."
+        return (
+            f"{_loss(evidence)}Cannot tell why: static checks find no cause; the ablations change one thing "
+            "at a time."
+        )
     if causes:
         return f"Cannot tell what this costs: {_titles(causes)}."
     if counts.expected is None:
@@ -107,14 +131,22 @@ def _sentence(evidence: ReplayEvidence, coverage: Coverage) -> str:
             "Cannot tell whether this draft can do better: there is no expected acceptance length."
         )
     if counts.unlike:
-        return f"Cannot tell: {counts.unlike}, and its counts may be of something else."
+        return (
+            f"Cannot tell: {unmodelled and unmodelled + ', and '}{counts.unlike}, and its counts may be of "
+            "something else."
+        )
     if counts.stretch and counts.logged is not None:
         return (
             f"Cannot tell: a tenth of the log's lines report {counts.logged.tenth:.2f} or less. Some "
             "requests, or some time, go wrong; examine those lines alone."
         )
     missing = next(coverage.having("open", essential=True))
-    return f"Cannot tell: {missing.name}: {missing.how}."
+    known = "the replay does not model " if missing in evidence.fields else ""
+    return f"Cannot tell: {known}{missing.name}: {missing.how}."
+
+
+def _loss(evidence: ReplayEvidence) -> str:
+    return "That is a loss. " if evidence.lost else ""
 
 
 def _suspected(evidence: ReplayEvidence, causes: Sequence[Finding]) -> str:
@@ -155,6 +187,11 @@ def _accepted(evidence: ReplayEvidence) -> str:
     if counts.length is None:
         return ""
     ran = evidence.ran or (evidence.launch.engine if evidence.launch else "")
+    if evidence.engine_loses and not evidence.proved and evidence.files is not None:
+        wanted = (
+            f", and {counts.expected.accept_length:.2f} are expected" if counts.expected else ""
+        )
+        return look_at_engine(evidence.files, f"{counts.length:.2f}{wanted}", evidence.does)
     who = ran.replace("==", " ") if counts.real else ""
     who = who or ("The engine" if counts.of_engine else "The replay")
     accepted = counts.length - 1

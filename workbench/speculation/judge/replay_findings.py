@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from workbench.core.finding import Finding
 from workbench.speculation.judge.counts import FAITHFUL
+from workbench.speculation.judge.engine_loss import ENGINE_NEXT
 
 if TYPE_CHECKING:
     from workbench.speculation.judge.coverage import ReplayEvidence
@@ -122,4 +123,39 @@ def doubts(evidence: ReplayEvidence) -> Iterator[Finding]:
             title="The evidence cannot be of one run",
             detail=f"{doubtful[:1].upper()}{doubtful[1:]}.",
             next_step="Record launch, log and answers of one server together, with --stream-interval 1.",
+        )
+
+
+def losses(evidence: ReplayEvidence) -> Iterator[Finding]:
+    """Yield a certain loss that no known fault explains: of the engine, or of unknown cause."""
+    if evidence.proved:
+        return
+    counts = evidence.counts
+    if evidence.engine_loses and evidence.files is not None:
+        yield Finding(
+            code="engine_accepts_less",
+            severity="error",
+            title=f"the engine accepts {counts.length:.2f} tokens a round, its files {evidence.files:.2f}",
+            detail=evidence.does
+            or "No fault of an engine that is known here reproduces its rounds.",
+            evidence_for=(f"the same rounds of the same texts, {counts.rounds:,} of them",),
+            confidence="likely",
+            changes_output=True,
+            next_step=ENGINE_NEXT,
+        )
+    elif evidence.lost and counts.expected is not None:
+        yield Finding(
+            code="acceptance_lost",
+            severity="error",
+            title=f"{counts.length:.2f} tokens are accepted a round, and {counts.expected.accept_length:.2f} "
+            "are expected: more is missing than chance explains",
+            detail="What loses it is not known.",
+            evidence_for=(f"counted over {counts.rounds:,} rounds",)
+            if counts.tally is not None
+            else ("the mean of a log",),
+            confidence="likely",
+            changes_output=True,
+            next_step="Run ablate(): it changes one thing at a time (--ablate)."
+            if counts.replayed is not None
+            else "Record texts and rounds, and replay them.",
         )

@@ -10,7 +10,8 @@ from workbench.speculation.model.features import TargetTrace
 _PERIOD = 12  # longest loop that is looked for, in tokens
 _LAST = 24  # tokens at an answer's end that must all lie in the loop
 _DISTINCT = 0.35  # distinct pairs of tokens below which a text is repetitive
-_LOOPS = 0.5  # share of answers in a loop above which the evidence is refused
+_LOOPS = 0.5  # share of answers in a loop above which the others alone count
+_GOOD = 8  # of these others, below which the evidence is refused
 _SAMPLED = 0.10  # share of places where the text is not the target's choice
 _SHORTEST = 8  # rounds of an answer below which its repetition cannot be told
 
@@ -58,9 +59,21 @@ def describe(trace: TargetTrace) -> Texts:
     shares = [[distinct(answer, n) for n in (1, 2, 3)] for answer in answers if len(answer) > 3]
     mean = [sum(column) / len(column) for column in zip(*shares, strict=True)] or [1.0, 1.0, 1.0]
     refused = ""
-    if not answers or len(loops) > _LOOPS * len(answers):
+    if not answers or (mostly(len(loops), len(answers)) and len(answers) - len(loops) < _GOOD):
         refused = f"{len(loops)} of {len(answers)} answers repeat themselves"
     return Texts((mean[0], mean[1], mean[2]), loops, len(answers), refused, _other(trace))
+
+
+def mostly(loops: int, answers: int) -> bool:
+    """Tell whether so many of the answers repeat themselves that only the others count."""
+    return loops > _LOOPS * answers
+
+
+def good_of(answers: Sequence[Sequence[int]]) -> list[int] | None:
+    """Return the rows of the answers that count where most repeat themselves; None: all, or none do."""
+    good = [row for row, answer in enumerate(answers) if not repeats(answer)]
+    few = len(good) < _GOOD or not mostly(len(answers) - len(good), len(answers))
+    return None if few else good
 
 
 def repeats(answer: Sequence[int]) -> bool:

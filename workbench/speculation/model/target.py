@@ -38,6 +38,7 @@ from workbench.speculation.model.layers import (
 )
 from workbench.speculation.model.rope import attention_scale, rope_of
 from workbench.speculation.model.target_weights import QUANTISED, read_weights
+from workbench.speculation.model.windows import window_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -83,6 +84,7 @@ class LlamaTarget:
         self.scale = attention_scale(config, self.head_dim)
         self.tied = fields.flag("tie_word_embeddings")
         self.notes: tuple[str, ...] = ()
+        self.window = window_of(config)
 
     @classmethod
     def read(

@@ -108,13 +108,28 @@ class Cache:
     fed: Tensor
 
 
-def extend(draft: Draft, driving: Driving, trace: TargetTrace) -> Cache:
-    """Run the draft over all slots with the target's features."""
+def extend(
+    draft: Draft,
+    driving: Driving,
+    trace: TargetTrace,
+    tokens: Tensor | None = None,
+    unwritten: Tensor | None = None,
+) -> Cache:
+    """Run the draft over all slots with the target's features.
+
+    Parameters
+    ----------
+    tokens
+        The token of each slot, [requests, places]; None: the one after it.
+    unwritten
+        Slots of which keys and values were never written, and are zero, [requests, places].
+    """
     import torch
 
     s = draft.settings
     hidden = draft.features(trace.features(driving.aux))
-    tokens = trace.tokens.roll(0 if driving.lagging else -1, dims=1)
+    if tokens is None:
+        tokens = trace.tokens.roll(0 if driving.lagging else -1, dims=1)
     parts: list[tuple[list[tuple[Tensor, Tensor]], Tensor, Tensor]] = []
     for start in range(0, len(tokens), _ROWS):
         rows = slice(start, start + _ROWS)
@@ -126,8 +141,10 @@ def extend(draft: Draft, driving: Driving, trace: TargetTrace) -> Cache:
 
         def attention(
             layer: int, q: Tensor, k: Tensor, v: Tensor,
-            bias: Tensor = bias, past: Any = past, tiles: Tensor = tiles,
+            bias: Tensor = bias, past: Any = past, tiles: Tensor = tiles, rows: slice = rows,
         ) -> Tensor:  # fmt: skip
+            if unwritten is not None:
+                k, v = (x.masked_fill(unwritten[rows][..., None, None], 0.0) for x in (k, v))
             past.append((k, v))
             return attend(q, AttentionContext(k, v, bias, tiles), None, s.scale, s.numerics)
 

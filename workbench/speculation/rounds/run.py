@@ -76,7 +76,7 @@ def replay_rounds(
             draft_rounds(draft, driving, trace, rounds.rows(at), cache)
             for at in torch.split(torch.arange(len(rounds), device=trace.tokens.device), _ROUNDS)
         ]
-        return _verified(driving, trace, rounds, parts)
+        return verified(driving, trace, rounds, parts)
 
 
 def run_freely(draft: Draft, driving: Driving, trace: TargetTrace) -> Replayed:
@@ -104,7 +104,7 @@ def run_freely(draft: Draft, driving: Driving, trace: TargetTrace) -> Replayed:
             before = found.rows(kept)
         rounds = Rounds.joined(columns)
         order = (rounds.request * (len(columns) + 1) + rounds.index).argsort()
-        return _verified(driving, trace, rounds.rows(order), parts, order)
+        return verified(driving, trace, rounds.rows(order), parts, order)
 
 
 def generate(
@@ -142,7 +142,7 @@ def _one_after_the_other(
         parts.append(last)
         order.append(at)
     back = torch.cat(order).argsort() if order else None
-    return _verified(driving, trace, rounds, parts, back)
+    return verified(driving, trace, rounds, parts, back)
 
 
 def next_rounds(
@@ -167,7 +167,7 @@ def next_rounds(
     return draft_rounds(draft, driving, trace, now, cache, extra)
 
 
-def _verified(
+def verified(
     driving: Driving,
     trace: TargetTrace,
     rounds: Rounds,

@@ -7,7 +7,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from workbench.errors import WorkbenchError, shown
-from workbench.speculation.evidence.driving import Driving, captured_layers, driving_of, read_ids
+from workbench.speculation.evidence.driving import (
+    Driving,
+    captured_layers,
+    captures_nothing,
+    driving_of,
+    read_ids,
+)
 from workbench.speculation.evidence.observed import DraftLaunch
 from workbench.speculation.model.eagle3 import Draft
 from workbench.speculation.model.layers import Kind, Numerics
@@ -67,6 +73,10 @@ def as_launched(
     read = served_config(checkpoint.config, engine).text
     named = read_ids(read, trainer=engine is None or not engine.startswith("sglang"))
     aux = captured_layers(engine, named, target.model_type, target.layers) if eagle3 else None
+    if engine is not None and captures_nothing(engine, read):
+        aux = None
+        settings = dataclasses.replace(draft.settings, passed_by=True)
+        draft = dataclasses.replace(draft, settings=settings)
     driving = driving_of(
         engine,
         steps=launch.steps,
