@@ -72,7 +72,12 @@ def verdict(found: Coverage, answers: Sequence[Answered], causes: Sequence[Cause
             found,
         )
     item = next(found.having("open", essential=True), None)
-    missing = f"{item.name}: {item.how}" if item is not None else "nothing was handed over"
+    # What a job could not tell begins with the same words.
+    missing = (
+        f"{item.name}: {item.how.removeprefix('Cannot tell: ')}"
+        if item is not None
+        else "nothing was handed over"
+    )
     return Verdict("cannot_tell", f"Cannot tell: {missing.rstrip('.')}.", "unknown", found)
 
 
