@@ -48,7 +48,7 @@ def _causes(case: Case) -> Iterator[Part]:
 def _corrected(case: Case) -> Iterator[Part]:
     if case.corrected:
         yield Heading("The launch, corrected")
-        yield Code(case.corrected)
+        yield Code(case.corrected, command=True)
 
 
 def _answers(case: Case) -> Iterator[Part]:

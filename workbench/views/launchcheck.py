@@ -117,7 +117,7 @@ def _faults(check: LaunchCheck) -> Iterator[Part]:
 def _corrected(check: LaunchCheck) -> Iterator[Part]:
     if check.corrected:
         yield Heading("The line, corrected")
-        yield Code(check.corrected)
+        yield Code(check.corrected, command=True)
         for text in check.left:
             yield Prose(text, "still wrong: ")
 

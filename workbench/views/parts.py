@@ -100,9 +100,10 @@ class Prose:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Code:
-    """Lines that keep their places: a program's text, a map of signs."""
+    """Lines that keep their places: a program's text, a map of signs; or a command, to paste into a shell."""
 
     text: str
+    command: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
