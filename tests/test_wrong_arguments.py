@@ -35,6 +35,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "scan_weights": {"ckpt": "nothing"},
     "check": {"launch": "nothing"},
     "doctor": {},
+    "gate": {"draft": DRAFT, "target": DRAFT, "engines": "sglang==0.5.14"},
     "load": {"path": "nothing.json"},
     "open_evidence": {"path": "nothing"},
     "report": {"case_or_notebook": "nothing.ipynb", "out": "out.html"},

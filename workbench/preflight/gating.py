@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from workbench.core.finding import Finding
-from workbench.core.outputs import writing
+from workbench.core.outputs import prepared, writing
 from workbench.core.verdict import Coverage, Item, State, Verdict
 from workbench.core.wording import plural
 from workbench.errors import WorkbenchError, shown
@@ -25,6 +25,7 @@ _STATE: dict[bool | None, State] = {True: "ok", False: "wrong", None: "open"}
 REQUESTS, NEW_TOKENS, STEPS = 10, 64, 3
 _WHOLE = 2 << 30  # bytes up to which every value is looked at
 _SAMPLE = 128
+_MOST_BASELINE = 16 << 20
 _MOST = 12  # findings: those of many releases are mostly the same
 PROMPTS = (
     "Explain how a hash table handles collisions.",
@@ -95,25 +96,27 @@ def gate(
     WorkbenchError
         Something cannot be read, or `engines` names no release on file.
     """
-    if not 0 <= tolerance < 1:
-        raise WorkbenchError(f"tolerance={shown(tolerance)} is not a share between 0 and 1")
+    _check_numbers(tolerance, requests, new_tokens)
+    folder, _ = _folder(draft, "draft"), _folder(target, "target")
     wanted = matrix.releases(engines)
     stored = _stored(baseline) if baseline is not None else None
-    folder = _folder(draft)
+    kept = None
+    if save_baseline is not None:
+        kept = prepared(save_baseline, "result", examined=(str(folder),))
     asked = list(matrix.cells(wanted, draft, target))
     found = tuple(cell for cell, _ in asked)
     items = [*(_item(cell) for cell in found), *_undescribed(found)]
     weights, findings = _weights(draft, target)
     replayed = None
-    if stored is not None or save_baseline is not None:
+    if stored is not None or kept is not None:
         question = (prompts if prompts is not None else list(PROMPTS), requests, new_tokens)
         replayed = _replay(draft, target, question, stored, tolerance)
         items += [weights, replayed.item]
     else:
         aside = "not asked: give --baseline, or make one with --save-baseline"
         items += [weights, Item("replay", "acceptance", "open", aside, essential=False)]
-    if save_baseline is not None and replayed is not None and replayed.made is not None:
-        with writing(save_baseline, "result", examined=(str(folder),)) as out:
+    if kept is not None and replayed is not None and replayed.made is not None:
+        with writing(kept, "result") as out:
             out.write(msgspec.json.encode(replayed.made))
     coverage = Coverage(tuple(items))
     return Gate(
@@ -132,13 +135,28 @@ def gate(
     )
 
 
-def _folder(draft: str | os.PathLike[str]) -> Path:
-    folder = Path(draft).expanduser()
-    if not folder.is_dir():
+def _check_numbers(tolerance: object, requests: object, new_tokens: object) -> None:
+    share = isinstance(tolerance, int | float) and not isinstance(tolerance, bool)
+    if not share or not 0 <= float(str(tolerance)) < 1:
+        raise WorkbenchError(f"tolerance={shown(tolerance)} is not a share between 0 and 1")
+    for name, number in (("requests", requests), ("new_tokens", new_tokens)):
+        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+            raise WorkbenchError(f"{name}={shown(number)} is not a whole number above 0")
+
+
+def _folder(given: object, role: str) -> Path:
+    folder = None
+    if isinstance(given, str | os.PathLike):
+        try:
+            folder = Path(os.fspath(given)).expanduser()
+            folder = folder if folder.is_dir() else None
+        except (OSError, RuntimeError, TypeError, ValueError):
+            folder = None
+    if folder is None:
         raise WorkbenchError(
-            f"{shown(os.fspath(draft))} is not a folder on this machine",
+            f"{shown(given)} is not a folder on this machine",
             why="a gate answers for the files that are published",
-            next_step="Give the folder of the draft.",
+            next_step=f"Give the folder of the {role}.",
         )
     return folder
 
@@ -183,15 +201,20 @@ def _weights(draft: Any, target: Any) -> tuple[Item, tuple[Finding, ...]]:
     return Item("weight", "weights", _STATE[found.ok], found.summary), found.findings
 
 
-def _stored(path: str | os.PathLike[str]) -> Baseline:
+def _stored(path: Any) -> Baseline:
+    why = "it is no path of a file"
     try:
-        return msgspec.json.decode(Path(path).read_bytes(), type=Baseline)
-    except (OSError, msgspec.DecodeError) as error:
-        raise WorkbenchError(
-            f"{shown(os.fspath(path))} is not a baseline",
-            why=str(error),
-            next_step="Make one with --save-baseline FILE, from a draft that is known to be good.",
-        ) from None
+        file = Path(os.fspath(path)).expanduser()
+        if file.is_file():  # a pipe or a device would be read for ever
+            with file.open("rb") as opened:
+                return msgspec.json.decode(opened.read(_MOST_BASELINE), type=Baseline)
+    except (OSError, RuntimeError, TypeError, ValueError, msgspec.MsgspecError) as error:
+        why = str(error)
+    raise WorkbenchError(
+        f"{shown(path)} is not a baseline",
+        why=why,
+        next_step="Make one with --save-baseline FILE, from a draft that is known to be good.",
+    )
 
 
 def _replay(

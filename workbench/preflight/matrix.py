@@ -8,7 +8,7 @@ from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from workbench.errors import EngineError, WorkbenchError, shorten
+from workbench.errors import EngineError, WorkbenchError, shorten, shown
 from workbench.facts import rows
 from workbench.facts.engines import spoken
 from workbench.loaders import registry
@@ -25,6 +25,8 @@ def releases(text: str) -> tuple[tuple[str, str], ...]:
     WorkbenchError
         It is not a list of engines with versions, or no release on file is in it.
     """
+    if not isinstance(text, str):
+        raise _no_engines(shown(text), "it is not a text")
     found: list[tuple[str, str]] = []
     for part in re.split(r",(?=\s*[A-Za-z])", text.strip()):
         try:
