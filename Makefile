@@ -5,8 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
 READY := $(VENV)/.ready
-# As many workers as cores, each file in one of them (tests/conftest.py says which files wait for each other).
-PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile
+# As many workers as cores, each file in one of them (tests/conftest.py says which begin first, and which wait for each other).
+PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 # The CPU build where the index has one under that name; elsewhere the plain release.
 TORCH := 2.13.0
 install_torch = $(1)/python -c 'import torch' 2>/dev/null || \

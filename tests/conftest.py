@@ -34,6 +34,35 @@ NOTEBOOKS = (
     "notebooks/test_hang_notebook.py",
     "browser/test_report.py",
 )
+# Files of more than half a minute, which begin first: a long one at the end keeps one worker busy and leaves the
+# others idle. Those that wait for each other alternate with those that do not.
+SLOW = (
+    "browser/test_reopened.py",
+    "hang/live/test_servers.py",
+    "engines/test_config_truth.py",
+    "weights/test_live.py",
+    "speculation/test_replay.py",
+    "hang/live/test_jobs.py",
+    "cli/test_program.py",
+    "preflight/test_asking.py",
+    "hang/live/test_watch.py",
+    "engines/test_traced_truth.py",
+    "engines/test_conformance.py",
+    "notebooks/test_notebooks.py",
+    "test_install_next_to_sglang.py",
+    "browser/test_panel.py",
+    "hang/collect/test_hostile.py",
+    "speculation/ablate/test_ablate.py",
+    "weights/whole_files/test_whole_files.py",
+    "hang/live/test_cluster.py",
+    "speculation/ablate/test_from_file.py",
+    "engines/test_transformers.py",
+    "cli/test_report.py",
+    "engines/test_flags_truth.py",
+    "browser/test_lab.py",
+    "browser/test_page.py",
+    "engines/test_maps_truth.py",
+)
 REQUIRED = {name for name in os.environ.get("REQUIRE", "").split(",") if name}
 
 
@@ -42,10 +71,20 @@ def pytest_report_header() -> str:
     return f"required: {named}"
 
 
+def _place(path: Path) -> str:
+    return path.relative_to(ROOT / "tests").as_posix()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the slow files first; the order within a file stays."""
+    order = {name: at for at, name in enumerate(SLOW)}
+    items.sort(key=lambda item: order.get(_place(item.path), len(order)))
+
+
 @pytest.fixture(scope="module", autouse=True)
 def alone(request: pytest.FixtureRequest) -> Iterator[None]:
     """Let only one of the files run at a time that would be in each other's way, in whatever worker."""
-    place = request.path.relative_to(ROOT / "tests").as_posix()
+    place = _place(request.path)
     together = place.startswith(PROCESSES + SERVERS)
     group = "processes" if together else "notebooks" if place in NOTEBOOKS else ""
     if not group:
