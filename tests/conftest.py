@@ -34,8 +34,8 @@ NOTEBOOKS = (
     "notebooks/test_hang_notebook.py",
     "browser/test_report.py",
 )
-# Files of more than half a minute, which begin first: a long one at the end keeps one worker busy and leaves the
-# others idle. Those that wait for each other alternate with those that do not.
+# Files of more than half a minute begin first: a long one at the end keeps one worker busy, the others idle.
+# Those that wait for each other alternate with those that do not.
 SLOW = (
     "browser/test_reopened.py",
     "hang/live/test_servers.py",

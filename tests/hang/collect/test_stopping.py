@@ -47,12 +47,8 @@ def test_a_signal_keeps_the_snapshots_that_were_taken(
     program = [pyz] if packed else ["-m", "workbench.cli", "collect"]
     words = [sys.executable, *program, str(pid(log)), "-o", str(case), "--interval", "500"]
     # A shell that starts the tests in the background, or nohup, leaves signals ignored.
-    with subprocess.Popen(
-        words,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
-    ) as running:
+    words = ["env", f"--default-signal={number.name.removeprefix('SIG')}", *words]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
         # Once something is in the file, a snapshot has been taken.
         while not any(part.stat().st_size for part in case.parent.iterdir()):
             assert running.poll() is None
