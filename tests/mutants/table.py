@@ -21,7 +21,8 @@ HANG = ("hang/judge/test_coverage.py", "hang/judge/test_halts.py",
 LEDGER = ("hang/ledger/test_verdict.py", "hang/ledger/test_launches*.py")
 WEIGHTS = ("weights/test_coverage.py", "weights/test_verdict*.py", "weights/test_borders*.py",
            "weights/test_spectrum.py", "weights/test_compare.py", "weights/test_scan.py",
-           "weights/test_fused.py", "weights/test_hostile.py", "weights/test_records.py")  # fmt: skip
+           "weights/test_fused.py", "weights/test_brief_training.py",
+           "weights/test_hostile.py", "weights/test_records.py")  # fmt: skip
 REPLAY = ("speculation/ablate/test_causes.py", "speculation/test_result.py", "speculation/test_borders*.py",
           "speculation/ablate/test_ablate.py", "speculation/evidence/test_evidence.py",
           "speculation/model/test_shapes.py",

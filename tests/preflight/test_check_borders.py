@@ -11,6 +11,8 @@ import workbench
 from tests.launch.rules.asking import DEEPSEEK, LLAMA
 from workbench.errors import WorkbenchError
 from workbench.launch.read import read_launch
+from workbench.loaders import registry
+from workbench.preflight import check
 
 SERVE = "sglang serve --model-path some/target"
 IMAGE = (
@@ -128,6 +130,22 @@ def test_why_the_release_is_not_known(line: str, engine: str, says: str) -> None
     state, _, how = items(workbench.check(line, engine=engine))["the release of the engine"]
     assert state == ("open" if says else "ok")
     assert says in how
+
+
+@pytest.mark.parametrize(
+    ("named", "right"), [("sglang", True), ("sglang==0.5.14", True), ("sglang==0.5.13", False)]
+)
+def test_an_interpreter_of_another_release_than_the_named_one_is_refused(
+    named: str, right: bool
+) -> None:
+    def asked() -> str:
+        return check._version_asked("0.5.14", read_launch(SERVE), registry.parse(named), "py")[0]
+
+    if right:
+        assert asked() == "0.5.14"
+    else:
+        with pytest.raises(WorkbenchError, match=r"py has SGLang 0\.5\.14, not 0\.5\.13"):
+            asked()
 
 
 def test_arguments_are_listed_as_they_hold() -> None:

@@ -237,3 +237,16 @@ def test_the_most_damaging_comes_first(given: list[Cause], right: list[str]) -> 
 def test_of_two_that_are_alike_the_certain_one_is_kept() -> None:
     for given in ([cause("a", certain=False), cause("a")], [cause("a"), cause("a", certain=False)]):
         assert [one.certain for one in jobs.first(given)] == [True]
+
+
+def test_of_the_known_causes_of_one_text_the_first_two_are_named() -> None:
+    three = "\n".join(
+        (
+            "RuntimeError: selected index k out of range",
+            "RuntimeError: size mismatch for fc.weight",
+            "torch.OutOfMemoryError: CUDA out of memory.",
+        )
+    )
+    found = jobs.traceback(Served(RUN, LAUNCH, text=three), [])
+    assert found is not None
+    assert [cause.code for cause in found.causes] == ["tree_too_small", "shapes_differ"]

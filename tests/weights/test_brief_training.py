@@ -82,6 +82,9 @@ def test_a_model_at_init_is_accused_unless_its_norms_moved_a_little(
     how = "All 8 matrices are indistinguishable from random initialisation"
     assert how in scan.summary
     assert ("trained too briefly to show it" in scan.summary) == (ok is None)
+    finding = scan.findings[0]
+    accused = (finding.severity, finding.confidence)
+    assert (accused == ("warning", "unknown")) == (ok is None)
 
 
 def test_matrices_without_norms_are_accused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import json
@@ -9,7 +10,7 @@ import os
 import re
 import socket
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,23 @@ TINY_TARGET = {
 }
 
 
+@contextlib.contextmanager
+def _as_it_was() -> Iterator[None]:
+    """Leave SGLang's loader as it was: clip.py replaces a method of it, and a server holds one model."""
+    from sglang.srt.model_loader.loader import DefaultModelLoader
+
+    before = dict(vars(DefaultModelLoader))
+    try:
+        yield
+    finally:
+        for name, value in vars(DefaultModelLoader).copy().items():
+            if before.get(name) is not value:
+                if name in before:
+                    setattr(DefaultModelLoader, name, before[name])
+                else:
+                    delattr(DefaultModelLoader, name)
+
+
 class SGLang:
     """SGLang's draft and target classes, loaded as one rank of a server would load them."""
 
@@ -53,6 +71,10 @@ class SGLang:
 
     def trace(self, job: dict[str, Any], folder: Path, answer: dict[str, Any]) -> dict[str, Any]:
         """Build the model that the config asks for, load the checkpoint, watch."""
+        with _as_it_was():
+            return self._trace(job, folder, answer)
+
+    def _trace(self, job: dict[str, Any], folder: Path, answer: dict[str, Any]) -> dict[str, Any]:
         import torch
 
         from . import watch
