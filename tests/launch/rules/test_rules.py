@@ -6,30 +6,13 @@ from typing import Any
 
 import pytest
 
+from tests.launch.rules.asking import DEEPSEEK, DRAFT, LLAMA, QWEN_MOE, ask
 from workbench.checkpoint.config import Config
-from workbench.launch.read import read_launch
 from workbench.launch.rules import exclusions, models, speculation, sums, tree
 from workbench.launch.rules.records import Model, Served
 from workbench.launch.rules.table import RULES, ruled
 
-LLAMA: dict[str, Any] = {
-    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_attention_heads": 32,
-    "num_key_value_heads": 8, "intermediate_size": 14336, "max_position_embeddings": 8192,
-}  # fmt: skip
-DEEPSEEK: dict[str, Any] = {
-    "architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "num_attention_heads": 128,
-    "kv_lora_rank": 512, "n_routed_experts": 256, "moe_intermediate_size": 2048, "intermediate_size": 18432,
-    "first_k_dense_replace": 3, "num_nextn_predict_layers": 1, "max_position_embeddings": 163840,
-    "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
-}  # fmt: skip
-QWEN_MOE: dict[str, Any] = {
-    "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "num_attention_heads": 64,
-    "num_key_value_heads": 4, "num_experts": 128, "moe_intermediate_size": 1536, "intermediate_size": 12288,
-    "max_position_embeddings": 40960,
-    "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
-}  # fmt: skip
 AWQ = LLAMA | {"quantization_config": {"quant_method": "awq"}, "torch_dtype": "bfloat16"}
-DRAFT: dict[str, Any] = LLAMA | {"architectures": ["LlamaForCausalLMEagle3"]}
 MINIMAX = QWEN_MOE | {
     "model_type": "minimax_m2", "num_local_experts": 256, "intermediate_size": 1536,
     "moe_intermediate_size": 64,
@@ -48,10 +31,7 @@ FLASH = f"{EAGLE3} --attention-backend flashinfer"
 def served(
     words: str, target: dict[str, Any] = LLAMA, version: str = "0.5.14", **env: str
 ) -> Served:
-    names = " ".join(f"{name}={value}" for name, value in env.items())
-    launch = read_launch(f"{names} sglang serve --model-path t {words}", version=version)
-    draft = Model("d", Config(DRAFT)) if launch.draft else None
-    return Served(launch, version, Model("t", Config(target)), draft)
+    return ask(words, version, target, **env)
 
 
 def state(name: str, asked: Served) -> str:
