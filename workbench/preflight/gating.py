@@ -136,8 +136,12 @@ def gate(
 
 
 def _check_numbers(tolerance: object, requests: object, new_tokens: object) -> None:
-    share = isinstance(tolerance, int | float) and not isinstance(tolerance, bool)
-    if not share or not 0 <= float(str(tolerance)) < 1:
+    share = (
+        isinstance(tolerance, int | float)
+        and not isinstance(tolerance, bool)
+        and 0 <= tolerance < 1
+    )
+    if not share:
         raise WorkbenchError(f"tolerance={shown(tolerance)} is not a share between 0 and 1")
     for name, number in (("requests", requests), ("new_tokens", new_tokens)):
         if not isinstance(number, int) or isinstance(number, bool) or number < 1:

@@ -9,14 +9,15 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
 from workbench.facts import rows
 from workbench.facts.engines import spoken
 from workbench.launch.rules import models
-from workbench.launch.rules.other_options import Read, Refusal, options_of, read, speculative
+from workbench.launch.rules.other_options import Read, options_of, read, speculative
+from workbench.launch.rules.parser import Refusal
 from workbench.launch.rules.records import Edit, Model, Ruled, Served, fault, fine, unclear
 from workbench.launch.rules.table import Rule
 
@@ -100,9 +101,6 @@ class ServedElsewhere(Served):
         return bool(self.speculation) and self.method not in _LOOKUP
 
 
-Rules = Callable[[Any], Iterator[Ruled]]
-
-
 def parser(s: ServedElsewhere) -> Iterator[Ruled]:
     """Rule what vLLM's parser refuses."""
     if not s.launch.options:
@@ -146,7 +144,7 @@ def _refused(s: ServedElsewhere, one: Refusal) -> Ruled:
         f"argument_{one.sort}",
         title,
         "parser",
-        detail=one.why.capitalize() + ".",
+        detail=one.says.capitalize() + ".",
         next_step=step,
         edits=edits,
         place=f"vllm/engine/arg_utils.py ({s.release})",
@@ -309,7 +307,7 @@ def target(s: ServedElsewhere) -> Iterator[Ruled]:
             next_step="Serve without speculation, or with a release that takes this target.",
             place=f"vllm/config/speculative.py ({s.release})",
         )
-    elif any(kind == one for one in _TARGETS) or (taken and any(one in kind for one in taken)):
+    elif kind in _TARGETS or (taken and any(one in kind for one in taken)):
         yield fine(TARGETS, f"{kind} has them")
     else:
         yield unclear(TARGETS, f"whether {kind} has them in {s.who} is not known")

@@ -15,20 +15,11 @@ from typing import Any
 
 from workbench.facts import rows
 from workbench.launch import holes
+from workbench.launch.rules.parser import Refusal
 
 _OPTION = re.compile(r"--?[A-Za-z]")
 # Options of the parser itself, and those that every Python parser has.
 _OWN = {"config": "value", "help": "optional", "h": "optional"}
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Refusal:
-    """One thing that the parser refuses: the option as it was typed, and why."""
-
-    option: str
-    sort: str
-    why: str
-    value: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -40,11 +40,6 @@ def value_of(terms: Sequence[Sequence[Any]], point: Mapping[str, Any]) -> int | 
     return int(total) if total.denominator == 1 else None
 
 
-def fields_in(terms: Sequence[Sequence[Any]]) -> set[str]:
-    """Return the fields that an expression depends on."""
-    return {field for _, _, powers in terms for field, _ in powers}
-
-
 def credible(terms: Sequence[Sequence[Any]]) -> bool:
     """Tell whether an expression can be how a class computes a size.
 

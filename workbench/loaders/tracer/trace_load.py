@@ -19,12 +19,10 @@ prints goes to standard error. Nothing is downloaded, and no code of a checkpoin
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import importlib.util
 import json
 import os
-import signal
 import sys
 import time
 import traceback
@@ -115,17 +113,9 @@ def run(engine: Any, name: str, job: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
-def die_with_parent() -> None:
-    """Ask Linux to end this process when the one that started it is gone, however that came about."""
-    import ctypes
-
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-
-
 def main() -> None:
     """Read the request, answer each job as soon as it is done."""
-    die_with_parent()
+    sibling("parent").die_with_parent()
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a library prints must not get between the answers
     sys.path[:] = [p for p in sys.path if Path(p or ".").resolve() != HERE]

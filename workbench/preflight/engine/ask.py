@@ -217,9 +217,11 @@ def main() -> None:
     os.dup2(2, 1)  # what a library prints must not get between the answers
     sys.path[:] = [p for p in sys.path if Path(p or ".").resolve() != HERE]
     request = json.load(sys.stdin)
+    tracer = Path(request["stubs"])
+    module_of(tracer, "parent").die_with_parent()
     cage = module_of(HERE, "cage").Cage(request["folders"])
     cage.close()
-    missing = module_of(Path(request["stubs"]), "stubs").install() if request["stand_in"] else []
+    missing = module_of(tracer, "stubs").install() if request["stand_in"] else []
     import torch
 
     pretend_cards(torch, request["card"])

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import signal
 import socket
 import sys
 from typing import Any
@@ -38,7 +37,6 @@ class Cage:
 
     def close(self) -> None:
         """Leave the network, and look at every call from now on. There is no way out of it."""
-        die_with_parent()
         with contextlib.suppress(OSError, AttributeError, ValueError):
             ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWUSER | CLONE_NEWNET)
         sys.addaudithook(self._look)
@@ -68,9 +66,3 @@ class Cage:
     def _stop(self, what: str) -> None:
         self.stopped.append(what)
         raise CagedError(f"{what} is out of reach here")
-
-
-def die_with_parent() -> None:
-    """Ask Linux to end this process when the one that started it is gone, however that came about."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG

@@ -154,12 +154,12 @@ def _not_reproduced(scene: CauseFacts) -> Cause:
             missing="" if scene.engine_does else "what the engine does otherwise than its release",
             next_step=ENGINE_NEXT,
         )  # fmt: skip
-    first = f"{scene.unmodelled[:1].upper()}{scene.unmodelled[1:]}. " if scene.unmodelled else ""
+    replayed = f"{scene.unmodelled}. Replayed" if scene.unmodelled else "replayed"
     return Cause(
         "not_reproduced",
-        f"Cannot tell: {first and first[:1].lower() + first[1:]}{'R' if first else 'r'}eplayed as launched, "
-        f"the files accept {files:.2f} tokens a round, and the engine accepted {engine:.2f}; {agree}. The "
-        "cause of the loss is not in these files, or not in this replay.",
+        f"Cannot tell: {replayed} as launched, the files accept {files:.2f} tokens a round, and the engine "
+        f"accepted {engine:.2f}; {agree}. The cause of the loss is not in these files, or not in this "
+        "replay.",
         missing="the draft as the engine had it in memory, or the target that really served",
         next_step="Capture the draft's tensors in the running server, and check which files it reads.",
     )  # fmt: skip

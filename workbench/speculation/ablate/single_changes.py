@@ -337,13 +337,14 @@ class _Bench:
         held = set(by_names(trial))
         unknown = trial.draft.filled
         shape = fingerprint(trial)
+        beyond = unmodelled.named(unmodelled.of_trial(trial))
         return CauseFacts(
             reference, self.singles, self.pairs, self.hints, self.texts,
             absent=tuple(name for name in unknown if name not in held), unknown=unknown,
-            unmodelled=unmodelled.named(unmodelled.of_trial(trial)),
+            unmodelled=beyond,
             chain=self.chain, untried=untried(self.hints, self._facts()), trained=self.trained,
             engine_loses=trial.emitted is not None
-            and not unmodelled.named(unmodelled.of_trial(trial))
+            and not beyond
             and engine_loses(trial.replayed, trial.expected),
             engine_does=shape.sentence if shape is not None else "",
             observed=trial.observed, agreement=agreement, replayed=replayed,
