@@ -105,8 +105,18 @@ class Running:
             time.sleep(0.2)
 
     def wait_ready(self, seconds: float = 240) -> None:
-        """Wait until the server serves."""
+        """Wait until the server serves: it says so in the log a moment before its port takes anyone."""
+        until = time.monotonic() + seconds
         self.wait_for(READY, seconds)
+        while not self._takes_a_request():
+            assert self.process.poll() is None, f"the server ended: {self.text()[-2000:]}"
+            assert time.monotonic() < until, f"port {self.port} takes no one: {self.text()[-2000:]}"
+            time.sleep(0.1)
+
+    def _takes_a_request(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 5):
+            return True
+        return False
 
     def pids(self, title: str) -> dict[str, int]:
         """Return the processes of this server whose title begins so: title to pid."""
