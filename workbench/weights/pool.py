@@ -8,6 +8,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from threadpoolctl import threadpool_limits
+
 from workbench.checkpoint.dequantize import LogicalWeight, LogicalWeights
 from workbench.errors import WorkbenchError
 from workbench.weights.measure import Tally, joined, kind_of, measured, take_piece, unmeasured
@@ -131,6 +133,9 @@ def _scan(scanner: Scanner, chosen: Sequence[int]) -> Iterator[tuple[int, Pair]]
     workers = cores()
     pool = ThreadPoolExecutor(workers, thread_name_prefix="scan")
     queue: set[Future[Any]] = set()
+    # The threads share the cores. Left alone, each would start one more BLAS thread a core: they spin while
+    # they wait for each other, and cost three to twenty times the work where cores are short.
+    blas = threadpool_limits(max(1, workers // max(1, len(chosen))), user_api="blas")
     try:
         for job in _jobs(scanner, chosen, pool):
             queue.add(job)
@@ -142,6 +147,7 @@ def _scan(scanner: Scanner, chosen: Sequence[int]) -> Iterator[tuple[int, Pair]]
             yield from _finished(done)
     finally:
         pool.shutdown(cancel_futures=True)
+        blas.restore_original_limits()
 
 
 def measure_here(
