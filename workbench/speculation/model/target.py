@@ -38,6 +38,7 @@ from workbench.speculation.model.layers import (
 )
 from workbench.speculation.model.rope import attention_scale, rope_of
 from workbench.speculation.model.target_weights import QUANTISED, read_weights
+from workbench.speculation.model.threads import on_few_threads
 from workbench.speculation.model.windows import window_of
 
 if TYPE_CHECKING:
@@ -197,6 +198,7 @@ class LlamaTarget:
         places = positions[..., None]
         return self.rope.turn(q, places, n), self.rope.turn(k, places, n), v
 
+    @on_few_threads
     def trace(
         self,
         sequences: Sequence[Tokens],
@@ -265,6 +267,7 @@ class LlamaTarget:
         inputs, final = self.forward(tokens, positions, attention)
         return inputs, final, cache
 
+    @on_few_threads
     def grown(
         self,
         trace: TargetTrace,
@@ -314,6 +317,7 @@ class LlamaTarget:
             begins, self, tuple(cache),
         )  # fmt: skip
 
+    @on_few_threads
     def branches(
         self,
         trace: TargetTrace,
@@ -358,6 +362,7 @@ class LlamaTarget:
                 choices.append(choices_of(self.logits(features[-1])))
         return Branches(torch.cat(features), join_choices(choices) if choices else None)
 
+    @on_few_threads
     def greedy(self, prompts: Sequence[Tokens], new_tokens: int) -> list[list[int]]:
         """Return greedy continuations of `prompts`, each `new_tokens` long."""
         import torch

@@ -19,6 +19,7 @@ from workbench.errors import WorkbenchError
 from workbench.speculation.evidence.driving import Driving
 from workbench.speculation.model.eagle3 import Draft
 from workbench.speculation.model.features import Target, TargetTrace, Tokens
+from workbench.speculation.model.threads import few_threads
 from workbench.speculation.rounds import tree as trees
 from workbench.speculation.rounds.replayed import Replayed
 from workbench.speculation.rounds.rounds import (
@@ -67,7 +68,7 @@ def replay_rounds(
     """
     import torch
 
-    with torch.no_grad():
+    with few_threads(draft.settings.hidden), torch.no_grad():
         rounds = Rounds.of(starts, emitted, trace)
         cache = extend(draft, driving, trace)
         if driving.extend == "block" or not driving.refreshed:
@@ -88,7 +89,7 @@ def run_freely(draft: Draft, driving: Driving, trace: TargetTrace) -> Replayed:
     """
     import torch
 
-    with torch.no_grad():
+    with few_threads(draft.settings.hidden), torch.no_grad():
         cache = extend(draft, driving, trace)
         now = Rounds.first(trace)
         if not len(now):
