@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import subprocess
@@ -22,10 +24,27 @@ SPECFORGE = "data/drafts/specforge"
 
 
 def run(root: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "workbench.cli", *args],
+    """Run the command line in this process: the libraries are imported once, not for each line."""
+    with (
+        contextlib.chdir(root),
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(io.StringIO()) as out,
+        contextlib.redirect_stderr(io.StringIO()) as err,
+    ):
+        patch.setattr(sys, "argv", ["workbench", *args])
+        with pytest.raises(SystemExit) as left:
+            cli.main()
+    return subprocess.CompletedProcess(args, left.value.code, out.getvalue(), err.getvalue())  # type: ignore[arg-type]
+
+
+def test_a_process_of_its_own_says_the_same(root: Path) -> None:
+    words = ("diff", SPECULATORS, "sglang==0.5.11")
+    done = subprocess.run(
+        [sys.executable, "-m", "workbench.cli", *words],
         cwd=root, capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
+    here = run(root, *words)
+    assert (done.returncode, done.stdout, done.stderr) == (1, here.stdout, "")
 
 
 def test_diff_that_loads_exits_0(root: Path) -> None:
