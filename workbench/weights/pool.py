@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -98,9 +100,22 @@ def cannot_tell(weight: LogicalWeight, why: str) -> Pair:
     return unmeasured(weight), Judgement("undecided", f"Its values cannot be read: {why}", stage=0)
 
 
-def cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0))
+def cores(group: Path = Path("/sys/fs/cgroup")) -> int:
+    """Return how many cores this process may use: a container sees all of its host's, and gets a share.
+
+    Parameters
+    ----------
+    group
+        Where the control group's files are: ``cpu.max`` of version 2 (quota and period, in µs), or the two
+        files of version 1.
+    """
+    seen = len(os.sched_getaffinity(0))
+    for names in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
+        with contextlib.suppress(OSError, ValueError):
+            quota, period = map(int, " ".join((group / n).read_text() for n in names).split())
+            if quota > 0 and period > 0:
+                return max(1, min(seen, -(-quota // period)))
+    return seen
 
 
 def scan_here(
