@@ -39,7 +39,7 @@ NOTEBOOKS = (
 SLOW = (
     "browser/test_reopened.py",
     "hang/live/test_servers.py",
-    "engines/test_config_truth.py",
+    "engines/test_conformance.py",
     "weights/test_live.py",
     "speculation/test_replay.py",
     "hang/live/test_jobs.py",
@@ -47,7 +47,6 @@ SLOW = (
     "preflight/test_asking.py",
     "hang/live/test_watch.py",
     "engines/test_traced_truth.py",
-    "engines/test_conformance.py",
     "notebooks/test_notebooks.py",
     "test_install_next_to_sglang.py",
     "browser/test_panel.py",

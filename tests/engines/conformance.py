@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,26 +83,35 @@ class Sets:
 
 
 def traced(
-    version: str, cases: Sequence[Case], values: bool | None = None
+    version: str,
+    cases: Sequence[Case],
+    more: Callable[[Path], Sequence[dict[str, Any]]] = lambda _: (),
 ) -> dict[str, dict[str, Any]]:
-    """Load the cases with the real SGLang of a version, in one process."""
+    """Load the cases with the real SGLang of a version, in one process.
+
+    `more` writes further checkpoints into a folder and returns their jobs: importing an engine takes longer
+    than loading a hundred of them.
+    """
     python = environments.ensure(f"sglang-{version}")
     answers: dict[str, dict[str, Any]] = {}
     for first in range(0, len(cases), BATCH):
         part = cases[first : first + BATCH]
         with tempfile.TemporaryDirectory() as folder:
-            jobs = [
-                {
-                    "id": case.name,
-                    "checkpoint": str(case.write(Path(folder))),
-                    "model_class": case.model_class,
-                    "values": values,
-                }
-                for case in part
-            ]
+            jobs = [job_of(case, Path(folder)) for case in part]
+            jobs += [] if first else more(Path(folder))
             said = run_tracer(python, jobs, engine="sglang", stubs=True, timeout=60 + 3 * len(jobs))
         answers.update((answer["id"], answer) for answer in said)
     return answers
+
+
+def job_of(case: Case, folder: Path, values: bool | None = None) -> dict[str, Any]:
+    """Write a case, and return what the tracer is asked about it; `values` False: shapes alone."""
+    return {
+        "id": case.name if values is None else f"{case.name} without values",
+        "checkpoint": str(case.write(folder)),
+        "model_class": case.model_class,
+        "values": values,
+    }
 
 
 def real_sets(answer: dict[str, Any]) -> Sets:

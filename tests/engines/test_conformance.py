@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from workbench.checkpoint.open import open_checkpoint
 from workbench.loaders.traced import Hints, from_trace
 
-from . import checkpoints, conformance, environments, mutations
+from . import checkpoints, config_changes, conformance, environments, mutations
 from .checkpoints import Case
 from .conformance import Sets
 
@@ -21,12 +22,17 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
 MUTATIONS = 50
 VERSIONS = environments.sglang_versions()
+ENDS = (VERSIONS[0], VERSIONS[-1])
 
 
 @cache
 def cases(version: str) -> tuple[Case, ...]:
     every = [*checkpoints.drafts(), *checkpoints.targets()]
     return (*every, *mutations.mutations(MUTATIONS, version))
+
+
+def whole_cases(version: str) -> list[Case]:
+    return [case for case in cases(version) if not case.name.startswith("mutation")]
 
 
 # Importing an engine takes seconds of one core: two at a time, and the next ones while this one is compared.
@@ -50,8 +56,16 @@ def engines_started(request: pytest.FixtureRequest) -> None:
 def _start(version: str) -> Future[dict[str, dict[str, Any]]]:
     if version not in _running:
         made = cases(version)  # here, since torch's random numbers belong to the whole process
-        _running[version] = _pool.submit(conformance.traced, version, made)
+        _running[version] = _pool.submit(conformance.traced, version, made, partial(_more, version))
     return _running[version]
+
+
+def _more(version: str, folder: Path) -> list[dict[str, Any]]:
+    """What is asked beside the cases: changes of configs, and at the ends shapes alone."""
+    asked = config_changes.jobs(folder)
+    if version in ENDS:
+        asked += [conformance.job_of(case, folder, values=False) for case in whole_cases(version)]
+    return asked
 
 
 def answers(version: str) -> dict[str, dict[str, Any]]:
@@ -95,9 +109,9 @@ def test_an_outcome_keeps_what_the_tracer_saw(version: str, tmp_path: Path) -> N
 def test_every_checkpoint_could_be_tried(version: str) -> None:
     """A comparison that silently became "cannot tell" on both sides would prove nothing."""
     untried = {
-        name: answer["unsupported"]
-        for name, answer in answers(version).items()
-        if answer["unsupported"]
+        case.name: answer["unsupported"]
+        for case in cases(version)
+        if (answer := answers(version)[case.name])["unsupported"]
     }
     assert not untried
 
@@ -125,19 +139,42 @@ def test_the_incident_on_both_sides_of_the_change() -> None:
         assert len(seen.missing) == (7 if old else 0), version
 
 
-@pytest.mark.parametrize("version", [VERSIONS[0], VERSIONS[-1]])
+@pytest.mark.parametrize("version", ENDS)
 def test_without_values_the_answer_is_the_same(version: str) -> None:
     """Large checkpoints are loaded on the meta device; here that is held against real memory."""
-    some = [case for case in cases(version) if not case.name.startswith("mutation")]
-    shapes_only = conformance.traced(version, some, values=False)
+    some = whole_cases(version)
+    unsupported = []
     for case in some:
-        answer = shapes_only[case.name]
+        answer = answers(version)[f"{case.name} without values"]
         if answer["unsupported"]:
+            unsupported.append(case.name)
             continue
         mine, other = conformance.real_sets(answer), real(version, case.name)
         assert not mine.differences(other), case.name
-    unsupported = [name for name, answer in shapes_only.items() if answer["unsupported"]]
     assert len(unsupported) <= len(some) // 4, unsupported
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_checks_of_configs_give_no_all_clear_and_accuse_nobody(
+    version: str, tmp_path: Path
+) -> None:
+    found, alike = [], 0
+    for case in config_changes.bases():
+        for number, (field, value) in enumerate(config_changes.CHANGES):
+            seen = config_changes.real(answers(version)[f"{case.name} {number}"])
+            config = config_changes.changed(case, field, value)
+            said = config_changes.told(version, case, config, tmp_path)
+            alike += said == seen
+            if seen != "unsupported" and said not in (seen, "unknown"):
+                shown = json.dumps(value, default=str)
+                found.append(f"{case.name} {field}={shown}: {said}, {seen}")
+    assert config_changes.real(answers(version)["bom"]) == "refused"
+    first = config_changes.bases()[0]
+    assert config_changes.told(version, first, dict(first.config), tmp_path) == "loads"
+    # Wholly impossible numbers are called refused, whichever of several errors comes first.
+    assert not found, "\n".join(found)
+    strict = tuple(map(int, version.split("."))) >= (0, 5, 11)
+    assert alike > len(config_changes.CHANGES) * 2 * (0.85 if strict else 0.6), alike
 
 
 @pytest.mark.parametrize("name", ["target", "speculators", "specforge"])

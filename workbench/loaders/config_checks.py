@@ -6,7 +6,7 @@ and something later trips over it or does not. What is sure to be refused raises
 to be, or differs between releases, raises `NotCovered`: nobody can tell, which is no all-clear.
 
 The verdicts were compared with the real loaders of SGLang 0.5.8, 0.5.11, 0.5.14 and 0.5.23
-(tests/engines/test_config_truth.py).
+(tests/engines/test_conformance.py).
 """
 
 from __future__ import annotations
