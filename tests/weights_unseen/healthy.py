@@ -441,10 +441,15 @@ def vera_random_by_design(d: Path) -> None:
     )
 
 
-@unsure(
+@case(
     "adapter",
     "OLoRA/PiSSA: factors are made of the base's singular vectors, B is orthogonal",
     "https://arxiv.org/abs/2406.01775",
+    healthy=True,
+    ok=(True, None, False),
+    may="lora",
+    changed="False was not allowed; a file that equals the singular vectors is the start of such an"
+    " adapter, before any step",
 )
 def olora_factors(d: Path) -> None:
     made = {}

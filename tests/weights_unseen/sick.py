@@ -80,12 +80,13 @@ def draft_embedding_default(d: Path) -> None:
     )
 
 
-@bad(
+@open_(
     "head at init",
     "speculators starts embed_tokens as NaN until the target fills it, and nothing did",
     GH + "vllm-project/speculators/pull/585",
     names=("embed_tokens",),
     may="embed_tokens",
+    changed="False only was right; SGLang fills this tensor from the target, so None that names it is right",
 )
 def draft_embedding_nan(d: Path) -> None:
     m.write(
