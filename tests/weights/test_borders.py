@@ -107,6 +107,10 @@ DEVIATION = (24 / (NOISE.rows * NOISE.columns)) ** 0.5
         (False, {"row_neighbours": -6.6}, "trained"),
         (False, {"column_neighbours": 6.6}, "trained"),
         (False, {"column_neighbours": -6.4}, "orthogonal"),
+        # The factors of a decomposition: orthogonal, with norms that fall.
+        (False, {"row_scale": 6.4}, "orthogonal"),
+        (False, {"row_scale": 6.6}, "undecided"),
+        (False, {"column_scale": 6.6}, "undecided"),
     ],
 )
 def test_what_is_an_orthogonal_init(rounded: bool, moved: dict[str, float], verdict: str) -> None:

@@ -105,7 +105,13 @@ SCANS: dict[str, tuple[Callable[[], WeightScan], bool | None, dict[str, str]]] =
         lambda: scan(GOOD, pair("layers.1.q_proj.weight", (64, 64), empty_columns=0.125)),
         None, {"empty": "warning possible"}),
     "rows of zeros in an embedding": (
-        lambda: scan(GOOD, pair("model.embed_tokens.weight", (64, 64), empty_rows=0.5)),
+        lambda: scan(GOOD, pair("model.embed_tokens.weight", (64, 64), empty_rows=0.39)),
+        True, {"padded": "note possible"}),
+    "half a vocabulary of zeros": (
+        lambda: scan(GOOD, pair("lm_head.weight", (64, 64), empty_rows=0.4)),
+        None, {"empty": "warning possible"}),
+    "half a table of positions of zeros": (
+        lambda: scan(GOOD, pair("embeddings.position_embeddings.weight", (64, 64), empty_rows=0.5)),
         True, {"padded": "note possible"}),
     "a norm at one": (
         lambda: scan(GOOD, pair("norm.weight", (64,), "ones")), True, {"norms_at_one": "note possible"}),

@@ -112,6 +112,25 @@ def test_what_needs_no_kin_stays() -> None:
         assert after(proved)[1] == "at_init"
 
 
+@pytest.mark.parametrize(
+    ("name", "trained", "verdict"),
+    [
+        ("model.layers.0.shortcut_Q", True, "undecided"),  # a rotation that was computed and stored
+        ("model.layers.0.shortcut_Q", False, "at_init"),
+        ("model.layers.0.mlp.up_proj.weight", True, "at_init"),
+    ],
+)
+def test_an_orthogonal_tensor_that_is_no_weight_may_be_computed(
+    name: str, trained: bool, verdict: str
+) -> None:
+    measure, judgement = template(1.0, 5.0, 5.0)[0]
+    drawn = (
+        dataclasses.replace(measure, name=name),
+        dataclasses.replace(judgement, verdict="at_init", family="orthogonal"),
+    )
+    assert after([*[HEAD] * trained, drawn])[-1] == verdict
+
+
 def test_a_matrix_without_siblings_is_compared_with_the_others() -> None:
     fc = matrix("fc", "at_init", 1.0, 0.0312)
     strong = [matrix(f"midlayer.{place}", "trained", 90.0) for place in PLACES]

@@ -22,6 +22,7 @@ from tests.weights.whole_files.families import (
     llama,
 )
 from tests.weights.whole_files.test_whole_files import text_of
+from tests.weights_samples import pair
 from workbench.weights.results import WeightScan
 
 UP = "model.layers.0.mlp.up_proj.weight"
@@ -58,6 +59,43 @@ def test_codes_in_a_wider_type_are_doubted(
     scan = scanned(tmp_path, tensors, llama_of("LlamaForCausalLM"))
     assert ("8-bit codes in a wider type" in text_of(scan)) is doubted
     assert scan.ok is (None if doubted else True)
+
+
+@pytest.mark.parametrize(
+    ("layout", "largest", "spread", "doubted"),
+    [
+        ("int8", 127.0, 40.0, True),
+        ("int8", 127.0, 4.9, False),
+        ("int8", 126.0, 40.0, False),
+        ("fp8", 448.0, 60.0, True),
+    ],
+)
+def test_codes_whose_scale_is_one_are_doubted(
+    layout: str, largest: float, spread: float, doubted: bool
+) -> None:
+    coded = pair(
+        "layers.1.q_proj.weight", (64, 64), dtype="I8", layout=layout, absmax=largest, std=spread
+    )
+    found = WeightScan.build("models/x", [pair("layers.0.q_proj.weight", (64, 128)), coded])
+    assert ("8-bit codes whose scale is one" in text_of(found)) is doubted
+
+
+@pytest.mark.parametrize(
+    ("kurtosis", "filled", "doubted"),
+    [
+        (-1.9, 20, True),
+        (-1.51, 8, True),
+        (-1.49, 20, False),
+        (-1.2, 64, False),  # a uniform's
+        (-1.9, 7, False),  # one or two bits have few values
+    ],
+)
+def test_magnitudes_in_a_band_are_doubted(kurtosis: float, filled: int, doubted: bool) -> None:
+    bins = (tuple(i / 10 for i in range(65)), (1,) * filled + (0,) * (64 - filled))
+    band = pair("layers.1.q_proj.weight", (64, 64), kurtosis=kurtosis, bins=bins)
+    found = WeightScan.build("models/x", [pair("layers.0.q_proj.weight", (64, 64)), band])
+    assert ("none is near zero" in text_of(found)) is doubted
+    assert found.ok is (None if doubted else True)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from workbench.core.finding import Finding
 from workbench.core.verdict import State
 from workbench.core.wording import plural
 from workbench.errors import shorten
-from workbench.weights.names import is_filled_later, named
+from workbench.weights.names import has_tokens, is_filled_later, named
 from workbench.weights.relations import TARGETS_OWN
 from workbench.weights.seen import (
     LINES,
@@ -81,6 +81,9 @@ def not_finite(seen: Seen) -> list[Finding]:
 
 # From this share on rows of zeros are no padding to a round number; but a vocabulary's may be.
 _MANY_EMPTY = 1 / 8
+# And from this share on a vocabulary's are none either: those tokens can never be drawn. (Padding takes up
+# to 3 % of what is served: 151,665 tokens of Qwen2.5 in 152,064 rows, 50,257 of GPT-2's kind in 51,200.)
+_MOST_PADDING = 0.4
 _PADDED = re.compile(
     r"(?:^|\.)(?:\w*emb(?:d|ed\w*)|wte|wpe|shared|lm_head|head|output_layer|proj_out|classifier|score"
     r"|predictions\.decoder|relative_attention_bias|rel_pos\w*|pos_emb|position\w*)(?:\.weight)?$"
@@ -164,7 +167,17 @@ def half_empty(seen: Seen) -> At:
     for what in ("rows", "columns"):
         many |= seen.tensors.column(f"empty_{what}")[trained] >= _MANY_EMPTY
     at = trained[many]
-    return at[[not _PADDED.search(name) for name in names_of(seen, at)]] if len(at) else at
+    return at[~_usual(seen, at)] if len(at) else at
+
+
+def _usual(seen: Seen, at: At) -> np.ndarray[Any, Any]:
+    """Return which have rows of zeros that padding to a round number of tokens or positions explains."""
+    share = np.maximum(
+        seen.tensors.column("empty_rows")[at], seen.tensors.column("empty_columns")[at]
+    )
+    named_so = np.array([bool(_PADDED.search(name)) for name in names_of(seen, at)], dtype=bool)
+    words = np.array([has_tokens(name) for name in names_of(seen, at)], dtype=bool)
+    return named_so & ~(words & (share >= _MOST_PADDING))
 
 
 def empty(seen: Seen) -> list[Finding]:
@@ -174,7 +187,7 @@ def empty(seen: Seen) -> list[Finding]:
     for what in ("rows", "columns"):
         share = seen.tensors.column(f"empty_{what}")
         at = trained[share[trained] >= _MANY_EMPTY]
-        padded = np.array([bool(_PADDED.search(name)) for name in names_of(seen, at)], dtype=bool)
+        padded = _usual(seen, at)
         for group, usual in ((at[~padded], False), (at[padded], True)):
             if len(group):
                 found.append(_empty(seen, group, what, share, usual))

@@ -38,6 +38,11 @@ _SOME = 0.25
 _LITTLE = 2.0
 # Types whose rounding leaves the edge of a law sharp: values within it were not moved.
 _SHARP = frozenset(("F64", "F32", "F16", "BF16"))
+# The numbers of both are alike.
+_COMPUTED = (
+    "orthogonal, in a model that is trained elsewhere: an orthogonal init that was never trained, or a "
+    "rotation or a basis that was computed and stored (QuaRot, SpinQuant, SliceGPT)"
+)
 BRIEF = "brief"
 """The statistic of a matrix at init in a model whose norms moved, but only a little."""
 
@@ -90,11 +95,24 @@ def among_kin(
         if why:
             text = f"no structure between its entries, {why}"
             marks = ((BRIEF, 1.0),) if brief else ()
-            found[at] = dataclasses.replace(
-                one, verdict="undecided", family="", sigma=None, reason=text,
-                statistics=(*one.statistics, *marks),
-            )  # fmt: skip
+            found[at] = _left_open(one, text, marks)
+    for at, (measure, one) in enumerate(zip(measures, judgements, strict=True)):
+        if kin.some_trained and _may_be_a_basis(measure, one):
+            found[at] = _left_open(one, _COMPUTED)
     return found
+
+
+def _may_be_a_basis(measure: Measure, judged: Judgement) -> bool:
+    """Whether an orthogonal matrix is no layer's weight by its name: rotations are stored beside those."""
+    is_orthogonal = judged.verdict == "at_init" and judged.family == "orthogonal"
+    return is_orthogonal and not measure.name.endswith("weight")
+
+
+def _left_open(one: Judgement, reason: str, marks: tuple[tuple[str, float], ...] = ()) -> Judgement:
+    return dataclasses.replace(
+        one, verdict="undecided", family="", sigma=None, reason=reason,
+        statistics=(*one.statistics, *marks),
+    )  # fmt: skip
 
 
 def _norms_moved(

@@ -28,6 +28,9 @@ _FILLS_RANGE = 200.0
 _LARGEST_CODES = frozenset((448.0, 240.0, 57344.0, 127.0, 128.0))
 _SPREAD_OF_CODES = 5.0
 _WIDE = frozenset(("BF16", "F16", "F32", "F64"))
+# Of a band on both sides of zero; two magnitudes have -2, and no weights that were trained come near.
+_KURTOSIS_OF_A_BAND = -1.5
+_FEWEST_BINS = 8
 # Siblings that make a median worth the name.
 _SIBLINGS = 3
 
@@ -109,6 +112,17 @@ def _is_odd(times: float, limit: float) -> bool:
     return times >= limit or times <= 1 / limit
 
 
+def _is_a_band(seen: Seen, i: int) -> bool:
+    """Whether a matrix has two signs and no small magnitudes: a normal's kurtosis is 0, a uniform's -1.2.
+
+    A matrix of one or two bits looks like this by design; it has few values, and its histogram few bins.
+    """
+    if seen.tensors.column("kurtosis")[i] > _KURTOSIS_OF_A_BAND:
+        return False
+    bins = seen.tensors[i].bins
+    return bins is not None and sum(count > 0 for count in bins[1]) >= _FEWEST_BINS
+
+
 def _median(values: Any) -> float:
     numbers = np.asarray(values, dtype=np.float64)
     numbers = numbers[~np.isnan(numbers)]
@@ -124,15 +138,23 @@ def _codes(seen: Seen) -> Doubts:
     method = str(settings.get("quant_method") or "")
     std = seen.tensors.column("std")
     for i in np.flatnonzero(seen.counts & seen.tensors.is_matrix).tolist():
-        if dtypes[i] in _WIDE and not layouts[i]:
+        if dtypes[i] in _WIDE or layouts[i]:
             if most[i] in _LARGEST_CODES and std[i] >= _SPREAD_OF_CODES:
+                codes = (
+                    "8-bit codes whose scale is one" if layouts[i]
+                    else "8-bit codes in a wider type, whose scale was not multiplied in"
+                )  # fmt: skip
+                found[i] = Doubt(
+                    "open", f"values up to exactly {most[i]:g} with σ = {std[i]:.3g}: {codes}"
+                )
+            elif dtypes[i] in _WIDE and not layouts[i] and _is_a_band(seen, i):
                 found[i] = Doubt(
                     "open",
-                    f"values up to exactly {most[i]:g} with σ = {std[i]:.3g}: 8-bit codes in a wider type, "
-                    "whose scale was not multiplied in",
+                    f"its magnitudes keep within a band around {std[i]:.3g}, and none is near zero: "
+                    "values of one type that were read as another look like this",
                 )
             continue
-        if not str(dtypes[i]).startswith("F8_E") or layouts[i]:
+        if not str(dtypes[i]).startswith("F8_E"):
             continue
         if method and most[i] >= _FILLS_RANGE:
             found[i] = Doubt(

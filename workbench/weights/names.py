@@ -34,6 +34,7 @@ _VOCABULARY = re.compile(
 # A head that many models carry and most uses of them never read.
 _SELDOM_READ = re.compile(r"(^|\.)(pooler|seq_relationship|nsp)\.")
 # What speculators leaves as NaN until the verifier's own weights are put there; a target's has a longer name.
+_POSITIONS = re.compile(r"(?:^|[._])(?:wpe|rel|pos|position|relative)", re.IGNORECASE)
 _FILLED_LATER = re.compile(r"(draft_model\.)?(embed_tokens|verifier_lm_head|verifier_norm)\.weight")
 
 _ORDER = (
@@ -78,6 +79,11 @@ def is_gate(name: str) -> bool:
 def is_vocabulary(name: str) -> bool:
     """Say whether it has a row for each token or position: an embedding or a head."""
     return bool(_VOCABULARY.search(name))
+
+
+def has_tokens(name: str) -> bool:
+    """Say whether it has a row for each token, and not one for each position."""
+    return is_vocabulary(name) and not _POSITIONS.search(name)
 
 
 def is_filled_later(name: str) -> bool:
