@@ -74,7 +74,20 @@ def read_file(path: str | os.PathLike[str]) -> Handed:
             why=f"it has more than {MOST_TEXT:,} bytes",
             next_step="Give the script, the manifest or the log that holds the launch.",
         )
-    return Handed(data.decode("utf-8", "replace"), str(place))
+    return Handed(_decoded(data), str(place))
+
+
+def _decoded(data: bytes) -> str:
+    """Return bytes as text: UTF-16 where they begin with its mark, else UTF-8."""
+    marked = data.startswith((b"\xff\xfe", b"\xfe\xff"))
+    return data.decode("utf-16" if marked else "utf-8-sig", "replace")
+
+
+def is_text(text: str) -> bool:
+    """Whether what was decoded is text: few of its first characters are none that anybody types."""
+    head = text[:4096]
+    odd = sum(one == "\ufffd" or (one < " " and one not in "\t\n\r\f\x1b\0") for one in head)
+    return odd * 10 <= len(head)
 
 
 def _in_folder(folder: Path) -> Path:

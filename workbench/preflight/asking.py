@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from workbench.errors import EngineError
+from workbench.facts.gpus import Gpu
 from workbench.launch import holes
 from workbench.launch.records import Launch
 from workbench.loaders.running import FOREIGN, died, run_script
@@ -21,7 +22,10 @@ SCRIPT = Path(__file__).resolve().parent / "engine" / "ask.py"
 TIMEOUT = 300.0
 # The card that is pretended, and those that are tried when it is refused: what all refuse does not depend on
 # the card.
-FIRST_CARD, OTHER_CARDS = "H200", ("A100", "B200")
+FIRST_CARD = "H200"
+# Which card is pretended, by the first number of its compute capability.
+_BY_MAJOR = {8: "A100", 9: "H200", 10: "B200"}
+CARDS = tuple(_BY_MAJOR.values())
 # Options that run code, or fetch it: they are taken away, and what they would do is not asked.
 _CODE = frozenset({
     "trust-remote-code", "custom-weight-loader", "forward-hooks", "custom-sigquit-handler",
@@ -78,6 +82,7 @@ def ask(
     launch: Launch,
     models: Mapping[str, Path | None],
     *,
+    card: str = FIRST_CARD,
     stand_in: bool = True,
     timeout: float = TIMEOUT,
 ) -> Asked:
@@ -90,6 +95,8 @@ def ask(
     models
         Where each model is that the launch names, None for one that is not here: then the checks, which
         read its config, are not asked.
+    card
+        The card that is pretended first.
     stand_in
         Stand in for packages that have no CPU build, where they are missing.
 
@@ -105,16 +112,23 @@ def ask(
             next_step="Leave out --python.",
         )
     question = question_of("launch", launch, models)
-    ((seen, found),) = ask_all(python, [question], stand_in=stand_in, timeout=timeout)
+    ((seen, found),) = ask_all(python, [question], card=card, stand_in=stand_in, timeout=timeout)
     if found.state == "refused" and found.moment == "checks":
         others = (
-            next(ask_all(python, [question], card=card, stand_in=stand_in, timeout=timeout))
-            for card in OTHER_CARDS
+            next(ask_all(python, [question], card=other, stand_in=stand_in, timeout=timeout))
+            for other in CARDS
+            if other != card
         )
         if any(other["moment"] != seen["moment"] for other, _ in others):
             says = f"it depends on the card: {found.says}"
             return dataclasses.replace(found, state="parsed", moment="", says=says)
     return found
+
+
+def pretended(gpu: Gpu | None) -> str:
+    """Return the card that is pretended for a GPU."""
+    major = gpu.capability[0] if gpu is not None and gpu.capability is not None else 0
+    return _BY_MAJOR.get(major, FIRST_CARD)
 
 
 @dataclasses.dataclass(frozen=True)
