@@ -6,7 +6,7 @@ import dataclasses
 import datetime
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -287,14 +287,27 @@ def _sum_of_config(target: Any) -> str:
 def _findings(
     asked: list[tuple[Cell, tuple[Any, ...]]], weights: tuple[Finding, ...]
 ) -> tuple[Finding, ...]:
-    """Return what was found, each once, with the releases that it was found in."""
-    found: dict[tuple[str, str], Finding] = {}
-    for _, ones in asked:
+    """Return what was found, each once, with the releases that it was found in besides the first."""
+    found: dict[tuple[str, str], tuple[Finding, list[str]]] = {}
+    for cell, ones in asked:
         for one in ones:
-            if one.severity == "error":
-                found.setdefault((one.code, one.title), one)
-    kept = [*found.values(), *(one for one in weights if one.severity == "error")]
-    return tuple(kept[:_MOST])
+            if one.severity != "error":
+                continue
+            # A title that names the release says the same of another one.
+            title = one.title.replace(cell.version, "")
+            _, also = found.setdefault((one.code, title), (one, []))
+            also.append(f"{cell.engine} {cell.version}")
+    kept = [_with_others(one, also[1:]) for one, also in found.values()]
+    return tuple([*kept, *(one for one in weights if one.severity == "error")][:_MOST])
+
+
+def _with_others(finding: Finding, also: Sequence[str]) -> Finding:
+    """Return a finding that names the other releases in which it was found."""
+    if not also:
+        return finding
+    names = ", ".join(also[:3]) + (f" … {also[-1]}" if len(also) > 3 else "")
+    said = f"the same in {plural(len(also), 'other release')}: {names}"
+    return dataclasses.replace(finding, evidence_for=(*finding.evidence_for, said))
 
 
 def _verdict(coverage: Coverage, found: tuple[Cell, ...]) -> Verdict:
