@@ -219,3 +219,9 @@ def test_a_finding_of_many_releases_is_told_once(root: Path) -> None:
     titles = [one.title for one in found.findings]
     assert len(titles) == len({re.sub(r"\d+\.\d+\.\d+\S*", "", one) for one in titles})
     assert "the same in 3 other releases: sglang 0.5.21" in found.findings[0].evidence_for[-1]
+
+
+def test_a_draft_is_no_target(root: Path) -> None:
+    draft = root / "data" / "incident" / "drafts" / "specforge"
+    with pytest.raises(WorkbenchError, match="is a draft, and was given as the target"):
+        workbench.gate(draft, target=draft, engines="sglang>=0.5.23")

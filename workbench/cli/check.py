@@ -35,8 +35,8 @@ def check(
     python: Annotated[
         str | None,
         typer.Option(
-            help="The Python of an environment with SGLang: its own parser and checks are asked as well, "
-            "offline, without a GPU, and without code of a checkpoint."
+            help="The Python of an environment with SGLang or vLLM: its own parser and checks are asked "
+            "as well, offline, without a GPU, and without code of a checkpoint."
         ),
     ] = None,
     gpu: Annotated[

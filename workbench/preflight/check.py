@@ -47,8 +47,8 @@ def check(
     engine
         ``"sglang==0.5.11"``, where the launch does not say which release it starts.
     python
-        The interpreter of an environment with SGLang: its own parser and checks are asked as well, without a
-        GPU, offline, and without `--trust-remote-code`: no code of a checkpoint is run.
+        The interpreter of an environment with SGLang or vLLM: its own parser and checks are asked as well,
+        without a GPU, offline, and without `--trust-remote-code`: no code of a checkpoint is run.
     gpu
         What it is to run on: ``"H200"``, or a compute capability, ``"9.0"``. Some attention backends
         depend on it.
@@ -113,7 +113,7 @@ def _ask(
     """Ask the engine itself, with the models as far as they are here."""
     if not launch.options:
         raise EngineError(
-            "there are no words that SGLang's parser could be asked about",
+            "there are no words that the engine's parser could be asked about",
             why=f"{launch.source or 'the text'} is a {launch.form}",
             next_step="Give the command line, or leave out --python.",
         )
@@ -133,9 +133,9 @@ def _version_asked(
     """Return the release of the engine that was asked; it must be the one that was named."""
     if wanted.version and wanted.version != found:
         raise EngineError(
-            f"{python} has SGLang {found}, not {wanted.version}",
+            f"{python} has {engines.spoken(launch.engine, found)}, not {wanted.version}",
             why="the parser of another release would answer another question",
-            next_step=f"Name sglang=={found}, or give the interpreter of {wanted.version}.",
+            next_step=f"Name {launch.engine}=={found}, or give the interpreter of {wanted.version}.",
         )
     if launch.version and launch.version != found:
         return found, f"of the engine that was asked; the launch itself is of {launch.version}"

@@ -117,7 +117,11 @@ class Question:
     def ruled(self) -> tuple[tuple[Rule, Ruled], ...]:
         """What every rule finds, and what the engine itself says where it was asked."""
         found = () if self.served is None else tuple(ruled(self.served, self.rules))
-        return found if self.asked is None else tuple(own_checks.joined(found, self.asked))
+        return (
+            found
+            if self.asked is None
+            else tuple(own_checks.joined(found, self.asked, self.launch.engine))
+        )
 
     @cached_property
     def rule_findings(self) -> tuple[Finding, ...]:
