@@ -38,6 +38,7 @@ DOORS = {
     "loaders/tracer/trace_load.py": "the files of its folder, in the engine's own Python",
     "loaders/tracer/sglang_loader.py": "the engine's own modules, in the engine's own Python",
     "preflight/engine/ask.py": "the files of its folder, in the engine's own Python",
+    "preflight/engine/ask_vllm.py": "the same, and whichever modules a release of vLLM has",
     "loaders/harvest/run.py": "the files of its folder, in the engine's own Python",
     "loaders/harvest/engine.py": "the engine's own modules, in the engine's own Python",
     "loaders/harvest/standins.py": "the engine's own modules, in the engine's own Python",

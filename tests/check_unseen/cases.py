@@ -32,6 +32,8 @@ class Line:
         How it is known: the real parser and its words; a place in the release's source; a report; the config.
     note, url
         What else the reader should know, and where the launch comes from.
+    gpu
+        What it ran on, where the source says so.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Line:
     basis: str
     note: str
     url: str
+    gpu: str = ""
 
     @property
     def good(self) -> bool:

@@ -73,6 +73,7 @@ def run(line: Line, places: Mapping[str, Path]) -> tuple[int, str]:
     """Return the exit status of the command and what it printed."""
     printed = io.StringIO()
     words = ["workbench", "check", line.placed(places), "--engine", line.engine]
+    words += ["--gpu", line.gpu] if line.gpu else []
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed), _offline(words):
         try:
             program.main()

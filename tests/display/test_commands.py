@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
+from workbench.core.commands import broken
 from workbench.core.wording import cells
-from workbench.display.terminal import command_lines
 
 LAUNCH = (
     "HF_HUB_OFFLINE=1 python3 -m sglang.launch_server --model-path /models/target --tp-size 8 "
@@ -21,7 +21,7 @@ LONG = f"sglang serve --model-path /models/{'x' * 90} --tp 2"
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
 @pytest.mark.parametrize("command", [LAUNCH, LONG, "sglang serve --model-path t"])
 def test_a_shell_reads_the_broken_command_as_the_whole_one(command: str, width: int) -> None:
-    pasted = "\n".join(command_lines(command, width))
+    pasted = "\n".join(broken(command, width, "  "))
     words = shlex.split(command)
     echoed = subprocess.run(
         ["bash", "-c", 'printf "%s\\n" ' + pasted.strip()],
@@ -38,8 +38,8 @@ def test_a_shell_reads_the_broken_command_as_the_whole_one(command: str, width: 
     "command", ["sglang serve --model-path 'not closed " + "x" * 80, "a  b " * 30]
 )
 def test_what_cannot_be_broken_safely_stays_one_line(command: str) -> None:
-    assert list(command_lines(command, 40)) == [f"  {command.rstrip()}"]
+    assert list(broken(command, 40, "  ")) == [f"  {command.rstrip()}"]
 
 
 def test_lines_of_a_script_stay_lines() -> None:
-    assert list(command_lines("cd run\nsglang serve", 40)) == ["  cd run", "  sglang serve"]
+    assert list(broken("cd run\nsglang serve", 40, "  ")) == ["  cd run", "  sglang serve"]

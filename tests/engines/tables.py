@@ -16,6 +16,7 @@ from typing import Any
 from . import checkpoints, conformance, environments, mutations
 from .checkpoints import Case
 from .conformance import Sets
+from .eagle_drafts import eagle_drafts
 
 OUT = Path(__file__).resolve().parents[2] / "docs" / "conformance.md"
 MUTATIONS = 100
@@ -50,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
     summary, bodies, differing, torch = [], [], 0, ""
     for version in asked.versions:
         start = time.monotonic()
-        cases = [*checkpoints.drafts(), *checkpoints.targets()]
+        cases = [*checkpoints.drafts(), *eagle_drafts(), *checkpoints.targets()]
         mutated = list(mutations.mutations(asked.mutations, version))
         answers = conformance.traced(version, [*cases, *mutated])
         wrong = conformance.compare(version, [*cases, *mutated], answers)

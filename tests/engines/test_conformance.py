@@ -17,6 +17,7 @@ from workbench.loaders.traced import Hints, from_trace
 from . import checkpoints, config_changes, conformance, environments, mutations
 from .checkpoints import Case
 from .conformance import Sets
+from .eagle_drafts import eagle_drafts
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
@@ -27,7 +28,7 @@ ENDS = (VERSIONS[0], VERSIONS[-1])
 
 @cache
 def cases(version: str) -> tuple[Case, ...]:
-    every = [*checkpoints.drafts(), *checkpoints.targets()]
+    every = [*checkpoints.drafts(), *eagle_drafts(), *checkpoints.targets()]
     return (*every, *mutations.mutations(MUTATIONS, version))
 
 

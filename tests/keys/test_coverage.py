@@ -88,7 +88,9 @@ def test_what_is_not_read_or_written_twice_is_a_warning() -> None:
 
 
 def test_every_contract_has_its_words() -> None:
-    names = {contract.__name__ for contract in (*contracts.ALWAYS, *contracts.EAGLE3)}
+    names = {
+        contract.__name__ for contract in (*contracts.ALWAYS, *contracts.EAGLE, *contracts.EAGLE3)
+    }
     assert names == set(CONTRACTS)
 
 

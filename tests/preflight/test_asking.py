@@ -167,7 +167,9 @@ def test_the_engine_must_be_the_one_that_was_named(python: Path) -> None:
 
 
 def test_what_cannot_be_asked_says_so(tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match="only SGLang's own parser"):
+    with pytest.raises(EngineError, match="only the parsers of SGLang and vLLM"):
+        workbench.check("trtllm-serve data/incident/target", python=sys.executable)
+    with pytest.raises(EngineError, match="vllm cannot be imported"):
         workbench.check("vllm serve data/incident/target", python=sys.executable)
     with pytest.raises(EngineError, match="no Python interpreter"):
         workbench.check(GOOD, python=tmp_path / "none")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from xml.etree import ElementTree
@@ -208,3 +209,19 @@ def test_it_is_saved_and_shown_in_every_form(
     check_forms(dataclasses.replace(found, date="2026-11-30"), "gate-lost", monkeypatch)
     with pytest.raises(ValueError, match="a badge is given"):
         type(found).from_dict(found.to_dict() | {"badge": "loads"})
+
+
+def test_a_finding_of_many_releases_is_told_once(root: Path) -> None:
+    incident = root / "data" / "incident"
+    found = workbench.gate(
+        incident / "drafts" / "speculators", target=incident / "target", engines="sglang>=0.5.20"
+    )
+    titles = [one.title for one in found.findings]
+    assert len(titles) == len({re.sub(r"\d+\.\d+\.\d+\S*", "", one) for one in titles})
+    assert "the same in 3 other releases: sglang 0.5.21" in found.findings[0].evidence_for[-1]
+
+
+def test_a_draft_is_no_target(root: Path) -> None:
+    draft = root / "data" / "incident" / "drafts" / "specforge"
+    with pytest.raises(WorkbenchError, match="is a draft, and was given as the target"):
+        workbench.gate(draft, target=draft, engines="sglang>=0.5.23")

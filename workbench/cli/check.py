@@ -35,9 +35,13 @@ def check(
     python: Annotated[
         str | None,
         typer.Option(
-            help="The Python of an environment with SGLang: its own parser and checks are asked as well, "
-            "offline, without a GPU, and without code of a checkpoint."
+            help="The Python of an environment with SGLang or vLLM: its own parser and checks are asked "
+            "as well, offline, without a GPU, and without code of a checkpoint."
         ),
+    ] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option(help='What it is to run on: "H200", or a compute capability, "9.0".'),
     ] = None,
     junit: Junit = None,
     html: Html = None,
@@ -54,7 +58,9 @@ def check(
     page = output(html, "page", place, target, draft, force=force)
     report = output(junit, "junit", place, target, draft, force=force)
     apart(page, report)
-    found = check_launch(given, target=target, draft=draft, engine=engine or "", python=python)
+    found = check_launch(
+        given, target=target, draft=draft, engine=engine or "", python=python, gpu=gpu or ""
+    )
     code = finish(found, json=json, markdown=markdown, html=page)
     write_junit(found, report)
     return code

@@ -42,7 +42,7 @@ _KINDS = {
 _VIEWS = {
     "workbench.ablations/1": ("replay", "ablations"),
     "workbench.case/1": ("check", "triage"),
-    "workbench.gate/1": ("check", "launchcheck"),
+    "workbench.gate/1": ("check", "gate"),
     "workbench.hang/1": ("hang", "hang"),
     "workbench.keydiff/1": ("keydiff", "keydiff"),
     "workbench.launchcheck/1": ("check", "launchcheck"),

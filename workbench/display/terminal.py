@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-import re
 import sys
 from collections.abc import Iterable, Iterator
 
+from workbench.core.commands import broken
 from workbench.core.wording import cells, middle, plural
 from workbench.display import text as lines
 from workbench.display.text import Page, plan
@@ -111,42 +111,10 @@ def _prose(part: Prose, page: Page) -> None:
 
 @add.register
 def _code(part: Code, page: Page) -> None:
-    lines = command_lines if part.command else kept_lines
-    page.add(lines(part.text, page.width))
-
-
-# A word of a shell, with what is quoted in it.
-_WORD = re.compile(r"""(?:[^\s'"\\]|\\.|'[^']*'|"(?:\\.|[^"\\])*")+""")
-
-
-def command_lines(text: str, width: int) -> Iterator[str]:
-    """Yield the lines of a command, long ones broken between options, so that a shell takes them as one."""
-    for line in (clean(line).rstrip() for line in text.split("\n")):
-        words = _WORD.findall(line)
-        if cells(line) <= width - 2 or " ".join(words) != line.strip():
-            yield f"  {line}"  # also what is quoted across lines: the terminal breaks it, and no copy does
-            continue
-        taken = f"  {words[0]}"
-        for option in _options(words[1:], width - 8):
-            if cells(taken) + cells(option) + 3 > width:
-                yield taken + " \\"
-                taken = f"      {option}"
-            else:
-                taken += f" {option}"
-        yield taken
-
-
-def _options(words: list[str], room: int) -> Iterator[str]:
-    """Yield the words, an option together with its values where both fit a line."""
-    held: list[str] = []
-    for word in words:
-        joined = bool(held) and held[0].startswith("-") and not word.startswith("-")
-        if held and not (joined and cells(" ".join([*held, word])) <= room):
-            yield " ".join(held)
-            held = []
-        held.append(word)
-    if held:
-        yield " ".join(held)
+    lines = (
+        broken(part.text, page.width, "  ") if part.command else kept_lines(part.text, page.width)
+    )
+    page.add(lines)
 
 
 def kept_lines(text: str, width: int) -> Iterator[str]:

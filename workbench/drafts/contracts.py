@@ -14,7 +14,7 @@ from workbench.core.finding import GRAVITY, Finding
 from workbench.drafts.dtypes import dtypes
 from workbench.drafts.heads import head_and_embedding
 from workbench.drafts.launch import architecture, config_form, launched_as
-from workbench.drafts.layers import auxiliary_layers, heads, norms, qk_norm, widths
+from workbench.drafts.layers import auxiliary_layers, heads, norms, qk_norm, target_sizes, widths
 from workbench.drafts.subject import Subject
 from workbench.drafts.vocabulary import vocabulary
 from workbench.launch.records import Launch
@@ -23,11 +23,15 @@ from workbench.loaders.outcome import LoadOutcome
 Contract = Callable[[Subject], Iterator[Finding]]
 
 ALWAYS: tuple[Contract, ...] = (config_form, architecture, launched_as, qk_norm, heads, dtypes)
+# A draft of the first generation shares the target's embedding and head, and reads its last features.
+EAGLE: tuple[Contract, ...] = (target_sizes,)
 EAGLE3: tuple[Contract, ...] = (vocabulary, head_and_embedding, widths, norms, auxiliary_layers)
 
 
 def named(subject: Subject) -> tuple[Contract, ...]:
     """Return the contracts that a subject must hold, in the order in which they are asked."""
+    if subject.first_generation:
+        return ALWAYS + EAGLE
     return ALWAYS + (EAGLE3 if subject.eagle3 else ())
 
 

@@ -9,6 +9,9 @@ from workbench.core.finding import Experiment, Finding
 from workbench.drafts.subject import Subject
 from workbench.facts.flat_config import flattened
 
+# Drafts of the first generation whose classes have no table of ids, in every release from 0.4.4 to 0.5.23.
+_NO_TABLE = ("LlamaForCausalLMEagle", "Qwen2ForCausalLMEagle")
+
 
 def launched_as(s: Subject) -> Iterator[Finding]:
     """Check the speculative algorithm of the launch against the draft."""
@@ -42,6 +45,8 @@ def launched_as(s: Subject) -> Iterator[Finding]:
             next_step="Launch it with --speculative-algorithm NEXTN or EAGLE.",
             place=s.place("sglang/srt/speculative/spec_info.py"),
         )
+    elif chosen.upper() == "EAGLE3" and s.outcome.model_class in _NO_TABLE:
+        yield _as_eagle3(s, chosen)
     elif launch.state("speculative-draft-model-path") == "absent" and not launch.doubts:
         yield from _own_draft(s, chosen)
 
@@ -91,6 +96,24 @@ def _as_eagle(s: Subject, chosen: str) -> Finding:
             undo=f"--speculative-algorithm {chosen}",
         ),
         place=s.place("sglang/srt/model_executor/model_runner.py"),
+    )
+
+
+def _as_eagle3(s: Subject, chosen: str) -> Finding:
+    return Finding(
+        code="eagle_draft_as_eagle3",
+        severity="error",
+        title=f"a draft of the first EAGLE generation is launched with --speculative-algorithm {chosen}",
+        detail="Under EAGLE3 the worker asks the draft for its table of ids, which its class does not have: "
+        "SGLang stops with an AttributeError after the weights are loaded.",
+        evidence_for=(
+            f"--speculative-algorithm {chosen}",
+            f"the draft's class is {s.outcome.model_class}",
+        ),
+        confidence="certain",
+        changes_output=True,
+        next_step="Launch with --speculative-algorithm EAGLE, or give an EAGLE-3 draft.",
+        place=s.place("sglang/srt/speculative/eagle_worker.py"),
     )
 
 

@@ -48,7 +48,7 @@ def widths(s: Subject) -> Iterator[Finding]:
                 else "Check hidden_size and target_hidden_size against the target's config.",
                 place=s.place(),
             )
-    yield from _target_sizes(s)
+    yield from target_sizes(s)
 
 
 def _null_width(s: Subject) -> Iterator[Finding]:
@@ -178,7 +178,8 @@ def _count_against_fc(s: Subject, ids: list[int]) -> Iterator[Finding]:
         )
 
 
-def _target_sizes(s: Subject) -> Iterator[Finding]:
+def target_sizes(s: Subject) -> Iterator[Finding]:
+    """Check the draft's width and vocabulary against the target's."""
     width, vocab = s.of_target("hidden_size"), s.of_target("vocab_size")
     if width and s.target_hidden and width != s.target_hidden:
         name = "target_hidden_size" if s.number("target_hidden_size") else "hidden_size"

@@ -13,7 +13,7 @@ from workbench.checkpoint.records import TensorInfo, TensorTable
 from workbench.facts.features import since
 from workbench.launch.records import Launch
 from workbench.loaders.outcome import LoadOutcome
-from workbench.loaders.registered import EAGLE3_KIND, kind_of
+from workbench.loaders.registered import EAGLE3_KIND, EAGLE_KIND, kind_of
 
 SOURCE = {
     "sglang": "sglang/srt/models/llama_eagle3.py",
@@ -132,6 +132,11 @@ class Subject:
             return False
         mark = self.find("hidden_norm.weight") or self.containing("d2t")
         return bool(self.find("fc.weight") and mark)
+
+    @property
+    def first_generation(self) -> bool:
+        """Whether the class is that of a draft of the first EAGLE generation."""
+        return kind_of(self.outcome.model_class) == EAGLE_KIND
 
     def find(self, name: str) -> list[TensorInfo]:
         """Return the tensors of that name, under whatever prefix."""

@@ -39,6 +39,15 @@ ANCHORS: tuple[Anchor, ...] = (
         ("draft_vocab", r"^ +(?:if config\.draft_vocab_size is None|config\.draft_vocab_size,)"),
         ("target_hidden_size", r"^ +if hasattr\(config, \"target_hidden_size\"\)"),
     ),
+    *(
+        anchor
+        for name in ("llama", "qwen2")
+        for anchor in _of(
+            f"models/{name}_eagle.py",
+            ("load_weights", _LOAD),
+            ("fc", r"^ +self\.fc = torch\.nn\.Linear\("),
+        )
+    ),
     *_of(
         MLA,
         ("load_weights", _LOAD),

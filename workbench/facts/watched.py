@@ -29,7 +29,15 @@ _WORDS = ("transformer_layer_config", "norm_before_residual", "eagle_aux_hidden_
 DIGESTS = (
     *(
         (f"models/{name}.py", "")
-        for name in ("llama_eagle3", "kimi_k25_eagle3", "llama", "qwen2", "qwen3")
+        for name in (
+            "llama_eagle3",
+            "kimi_k25_eagle3",
+            "llama_eagle",
+            "qwen2_eagle",
+            "llama",
+            "qwen2",
+            "qwen3",
+        )
     ),
     *((f"models/{name}.py", "") for name in ("deepseek_v2", "deepseek_nextn", "kimi_k25")),
     ("deepseek_common/deepseek_weight_loader.py", ""),

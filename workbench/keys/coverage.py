@@ -27,6 +27,7 @@ CONTRACTS = {
     "config_form": "form of the config",
     "architecture": "model class of the config",
     "launched_as": "algorithm of the launch",
+    "target_sizes": "width and vocabulary of the target",
     "qk_norm": "q_norm and k_norm",
     "heads": "sizes of the attention heads",
     "dtypes": "dtypes",

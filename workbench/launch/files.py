@@ -21,6 +21,8 @@ _PACKED: dict[bytes, Callable[..., Any]] = {
     b"\xfd7zXZ": lzma.open,
     b"BZh": bz2.open,
 }
+# Files of bytes that have readers of their own.
+_FORMED = frozenset({".safetensors", ".bin", ".pt", ".pth", ".gguf", ".zip"})
 _LIKE_PATH = re.compile(
     r"(?:\.{0,2}/|~/)?[^\s'\"=$]+\.(?:sh|ya?ml|json|log|txt|gz|xz|bz2|service|bin|conf|out)"
 )
@@ -74,7 +76,35 @@ def read_file(path: str | os.PathLike[str]) -> Handed:
             why=f"it has more than {MOST_TEXT:,} bytes",
             next_step="Give the script, the manifest or the log that holds the launch.",
         )
-    return Handed(data.decode("utf-8", "replace"), str(place))
+    return Handed(_decoded(data), str(place))
+
+
+def _decoded(data: bytes) -> str:
+    """Return bytes as text: UTF-16 where they begin with its mark, else UTF-8."""
+    marked = data.startswith((b"\xff\xfe", b"\xfe\xff"))
+    return data.decode("utf-16" if marked else "utf-8-sig", "replace")
+
+
+def nothing_to_read(place: Path) -> str:
+    """Return why a file holds nothing that can be read, "" where it may: it is empty, or has no form."""
+    try:
+        with place.open("rb") as file:
+            head = file.read(4096)
+    except OSError as error:
+        return error.strerror or str(error)
+    if not head.strip():
+        return "it is empty"
+    formed = place.suffix in _FORMED or head.startswith(tuple(_PACKED))
+    return (
+        "" if formed or is_text(_decoded(head)) else "it is neither text nor a file that is known"
+    )
+
+
+def is_text(text: str) -> bool:
+    """Whether what was decoded is text: few of its first characters are none that anybody types."""
+    head = text[:4096]
+    odd = sum(one == "\ufffd" or (one < " " and one not in "\t\n\r\f\x1b\0") for one in head)
+    return odd * 10 <= len(head)
 
 
 def _in_folder(folder: Path) -> Path:

@@ -65,6 +65,15 @@ def load_yaml(text: str, what: str) -> list[Any]:
         ) from None
 
 
+def mapping(text: str) -> bool:
+    """Whether a text is a YAML mapping."""
+    try:
+        documents = load_yaml(text, "")
+    except WorkbenchError:
+        return False
+    return bool(documents) and isinstance(documents[0], Mapping)
+
+
 def _check_depth(events: Iterator[Any]) -> None:
     """Refuse what is nested deeper than a manifest: libyaml builds it recursively, on the C stack."""
     depth = 0
@@ -158,13 +167,25 @@ def _of_pod(container: Mapping[str, Any]) -> Container:
             environment[name] = holes.hole(name) if known is None else _pod_text(known, environment)
     return Container(
         str(container.get("name", "")),
-        _text(container.get("image", "")),
+        _image(container.get("image", "")),
         _pod_words(container.get("command"), environment),
         _pod_words(container.get("args"), environment),
         environment,
         "envFrom" in container,
         "kubernetes manifest",
     )
+
+
+def _image(value: Any) -> str:
+    """Return the image of a container; the values of a Helm chart have it in parts."""
+    if not isinstance(value, Mapping):
+        return _text(value)
+    parts = [
+        _text(value.get("registry", "")),
+        _text(value.get("repository") or value.get("name", "")),
+    ]
+    name, tag = "/".join(filter(None, parts)), _text(value.get("tag", ""))
+    return f"{name}:{tag}" if name and tag else name
 
 
 def _pod_words(value: Any, environment: Mapping[str, str]) -> tuple[str, ...]:

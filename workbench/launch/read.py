@@ -15,18 +15,21 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import WorkbenchError, shown
-from workbench.launch import holes, manifests, processes, units
+from workbench.launch import holes, manifests, pasted, processes, supervised, units
 from workbench.launch.assemble import Context, launch_of_program, nothing, of_script, of_words
-from workbench.launch.files import MOST_TEXT, Handed, is_path, read_file
+from workbench.launch.files import MOST_TEXT, Handed, is_path, is_text, read_file
+from workbench.launch.images import read_image
 from workbench.launch.logs import is_log, of_fields, read_log
-from workbench.launch.records import Launch, Place
+from workbench.launch.options import INCIDENTAL
+from workbench.launch.records import Launch, Place, Unread
 from workbench.launch.several import one_of
 
 _FENCE = re.compile(r"```(?:[a-zA-Z]*[ \t]*\n)?(.*?)```", re.DOTALL)
-_PROMPT = re.compile(r"(?m)^[ \t]*\$[ \t]+(?=\S)")
 _TEMPLATE = re.compile(r"\{\{.*?\}\}", re.DOTALL)
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)[^}]*\}|([A-Za-z_]\w*)|(\([^)]*\)))")
 _MANIFEST = re.compile(r"(?m)^(?:apiVersion|kind|services)\s*:")
+# The words of a container in the values of a Helm chart.
+_VALUES = re.compile(r"(?m)^\s*(?:-\s+)?(?:args|command)\s*:\s*(?:\[|$)")
 _CONFIG = re.compile(r"(?m)^\s*[\"']?(?:model[-_]path|model|speculative[-_]\w+)[\"']?\s*:\s*\S")
 
 
@@ -90,12 +93,41 @@ def _no_launch(thing: object, why: str) -> WorkbenchError:
 
 
 def _of_text(handed: Handed, context: Context) -> Launch:
-    text = holes.without_holes(handed.text).replace("\r\n", "\n")
+    text = holes.without_holes(handed.text).replace("\r\n", "\n").replace("\r", "\n")
     context = context.at(handed.source, handed.folder)
     if not text.strip():
         raise _no_launch(handed.source or text, "it is empty")
+    if not is_text(text):
+        why = "it is no text: a file of bytes, or in an encoding that is not UTF-8 or UTF-16"
+        raise _no_launch(handed.source or "this", why)
     if "\0" in text:
         return of_words(text.rstrip("\0").split("\0"), context, "argument list")
+    plain, changed = pasted.typed(text) if len(text) <= MOST_TEXT else (text, ())
+    found = _of_plain(plain, handed, context)
+    if changed and _differ(found.options, _options(text, handed, context)):
+        return dataclasses.replace(found, pasted=changed)
+    return found
+
+
+def _differ(meant: Sequence[str], stands: Sequence[str]) -> bool:
+    """Whether two readings of a text differ in more than a name, an address or the like."""
+    if len(meant) != len(stands):
+        return bool(meant)
+    return any(
+        one != other and previous.lstrip("-").replace("_", "-") not in INCIDENTAL
+        for previous, one, other in zip(("", *meant), meant, stands, strict=False)
+    )
+
+
+def _options(text: str, handed: Handed, context: Context) -> tuple[str, ...]:
+    """Return the options of a text as it stands, () where it cannot be read."""
+    try:
+        return _of_plain(text, handed, context).options
+    except WorkbenchError:
+        return ()
+
+
+def _of_plain(text: str, handed: Handed, context: Context) -> Launch:
     if is_log(text) and not text.lstrip().startswith("#!"):
         return read_log(text, handed.source, context.version)
     if len(text) > MOST_TEXT:
@@ -108,8 +140,13 @@ def _of_text(handed: Handed, context: Context) -> Launch:
         return _of_starts(units.read_unit(text), context, "systemd unit")
     if units.is_dockerfile(text):
         return _of_starts(units.read_dockerfile(text), context, "Dockerfile")
+    if supervised.is_supervised(text):
+        return _of_starts(supervised.read(text), context, "supervisord file")
     yaml = _MANIFEST.search(text) or (_CONFIG.search(text) and not _is_command(text))
     if yaml:
+        return _of_yaml(text, context)
+    values = _VALUES.search(text) and manifests.mapping(text)
+    if values:
         return _of_yaml(text, context)
     return _of_shell(text, context)
 
@@ -123,9 +160,18 @@ def _of_shell(text: str, context: Context) -> Launch:
     fenced = _FENCE.findall(text)
     if fenced:
         text = "\n".join(fenced)
-    text = _PROMPT.sub("", text)
+    text, shells = pasted.joined(pasted.without_prompts(text))
     script = "\n" in text.strip().replace("\\\n", "")
-    return of_script(text, context.as_form("script" if script else "command line"))
+    found = of_script(text, context.as_form("script" if script else "command line"))
+    unread = tuple(
+        Unread(
+            "line ends",
+            f"continued as {shell} does; a shell of Linux needs a backslash",
+            essential=False,
+        )
+        for shell in shells
+    )
+    return dataclasses.replace(found, not_read=(*found.not_read, *unread)) if unread else found
 
 
 def _of_list(words: list[str], context: Context) -> Launch:
@@ -214,9 +260,10 @@ def _of_yaml(text: str, context: Context) -> Launch:
     if found:
         return _of_containers(found, context)
     first = documents[0] if len(documents) == 1 else None
-    if isinstance(first, dict) and any(str(k).replace("_", "-") == "model-path" for k in first):
-        return context.as_form("configuration file").configured(first)
-    if isinstance(first, dict) and context.engine == "sglang" and "model" in first:
+    named = {str(key).replace("_", "-") for key in first} if isinstance(first, dict) else set()
+    flat = isinstance(first, dict) and not any(isinstance(value, dict) for value in first.values())
+    sglang = "model-path" in named or (context.engine == "sglang" and "model" in named)
+    if isinstance(first, dict) and flat and sglang:
         return context.as_form("configuration file").configured(first)
     why = "it describes no container with a command, and no arguments of SGLang"
     return nothing(context.as_form("configuration file"), "the YAML", why)
@@ -231,10 +278,28 @@ def _of_containers(found: Sequence[manifests.Container], context: Context) -> La
             inner,
         )
     if not launches:
+        launches = [
+            one for one in (_arguments_alone(one, context) for one in found) if one is not None
+        ]
+    if not launches:
         form = found[0].form
         why = f"none of its {len(found)} containers starts a known server"
         return nothing(context.as_form(form), f"the {form}", why)
     return one_of(launches)
+
+
+def _arguments_alone(one: manifests.Container, context: Context) -> Launch | None:
+    """Return the launch of a container that holds arguments alone: its command is elsewhere."""
+    image = read_image(one.image)
+    if one.entrypoint or not one.command or not one.command[0].startswith("--"):
+        return None
+    if (image.engine or context.engine) != "sglang":
+        return None
+    inner = dataclasses.replace(context, engine="sglang", version=image.version or context.version)
+    found = of_words(one.command, inner, one.form)
+    if image.version and not found.version:
+        found = dataclasses.replace(found, version=image.version, version_basis="tag of the image")
+    return dataclasses.replace(found, image=image.name, environment=one.environment)
 
 
 def _of_starts(starts: Sequence[units.Start], context: Context, form: Any) -> Launch:

@@ -10,7 +10,7 @@ from workbench.errors import shorten
 
 Form = Literal[
     "command line", "script", "argument list", "process", "log", "configuration file", "compose file",
-    "kubernetes manifest", "systemd unit", "Dockerfile", "launch record",
+    "kubernetes manifest", "systemd unit", "Dockerfile", "supervisord file", "launch record",
 ]  # fmt: skip
 State = Literal["known", "unknown", "absent"]
 
@@ -110,6 +110,9 @@ class Launch:
         The words behind the server, those of its configuration file first, as its parser gets them; what is
         not known in them is a hole (`workbench.launch.holes`). Empty where no command line was read: a log
         prints what the parser made of one.
+    pasted
+        What is no longer as it was typed, where it changes the words: typographic dashes, quotes, spaces.
+        The launch is read as it was meant.
     """
 
     engine: str
@@ -128,6 +131,7 @@ class Launch:
     words: tuple[str, ...] = ()
     before: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
+    pasted: tuple[str, ...] = ()
 
     def argument(self, key: str) -> Argument | None:
         """Return the argument that holds, by its name in the newest release; None where it is not given."""

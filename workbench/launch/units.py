@@ -44,7 +44,7 @@ def read_unit(text: str) -> list[Start]:
         key, _, value = entry.partition("=")
         key, value = key.strip(), value.strip()
         if key == "Environment":
-            for one in _split(value):
+            for one in split(value):
                 name, equals, known = one.partition("=")
                 if equals:
                     environment[name] = _specified(known)
@@ -60,7 +60,7 @@ def read_unit(text: str) -> list[Start]:
 
 def _unit_words(text: str, environment: dict[str, str]) -> Iterator[str]:
     """Yield the words of ``ExecStart``: ``$NAME`` alone may be several, ``${NAME}`` is part of one."""
-    for word in _split(text):
+    for word in split(text):
         alone = re.fullmatch(r"\$(\w+)", word)
         if alone:
             known = environment.get(alone[1])
@@ -115,7 +115,7 @@ def read_dockerfile(text: str) -> list[Start]:
 
 
 def _environment(value: str) -> Iterator[tuple[str, str]]:
-    words = _split(value)
+    words = split(value)
     if words and "=" not in words[0]:
         yield words[0], " ".join(words[1:])
         return
@@ -156,7 +156,8 @@ def _joined(text: str, *, comments: str) -> Iterator[tuple[int, str]]:
         yield first, whole
 
 
-def _split(text: str) -> list[str]:
+def split(text: str) -> list[str]:
+    """Return the words of a command that no shell reads."""
     try:
         return shlex.split(text)
     except ValueError:

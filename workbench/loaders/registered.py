@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from workbench.checkpoint.config import Config
 
 EAGLE3_KIND = "an EAGLE-3 draft"
+EAGLE_KIND = "an EAGLE draft"
 # Parts of a class's name -> what such a checkpoint is.
 _KINDS = (
     ("dspark", "a DSpark draft"),
@@ -21,7 +22,7 @@ _KINDS = (
     ("nextn", "the multi-token prediction layer of its target, loaded as a draft"),
     ("mtp", "the multi-token prediction layer of its target, loaded as a draft"),
     ("eagle3", EAGLE3_KIND),
-    ("eagle", "an EAGLE draft"),
+    ("eagle", EAGLE_KIND),
     ("assistant", "a draft that its target's authors call an assistant"),
     ("draft", "a draft"),
 )

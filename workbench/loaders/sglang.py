@@ -1,8 +1,8 @@
 """SGLang: what each release from 0.4.4 to 0.5.23 does with the keys of a checkpoint.
 
 Each claim names the place in SGLang's source that it was read from, with the release. The classes stand
-in `sglang_eagle3` and `sglang_mla` (drafts), `sglang_targets` (Llama, Qwen), `sglang_deepseek`
-(DeepSeek, NextN) and `sglang_kimi`.
+in `sglang_eagle3`, `sglang_mla` and `sglang_eagle` (drafts), `sglang_targets` (Llama, Qwen),
+`sglang_deepseek` (DeepSeek, NextN) and `sglang_kimi`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from workbench.loaders.profile import Profile
 from workbench.loaders.sglang_config import checked
 from workbench.loaders.sglang_deepseek import DEEPSEEK_RANGES, NextN, Target
+from workbench.loaders.sglang_eagle import EAGLE_RANGES, Eagle
 from workbench.loaders.sglang_eagle3 import LLAMA_RANGES, Llama
 from workbench.loaders.sglang_kimi import KIMI_RANGES, Kimi
 from workbench.loaders.sglang_mla import MLA_RANGES, Mla
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PROFILES", "RELEASES", "class_for", "draft_class_for", "release"]
 
-_Entry = Llama | Mla | Dense | Target | NextN | Kimi
+_Entry = Llama | Mla | Eagle | Dense | Target | NextN | Kimi
 
 
 def _parts(entry: _Entry, seen: str = "") -> Iterator[Profile]:
@@ -45,7 +46,14 @@ def _cited(entry: _Entry, first: str, version: str) -> Profile:
 
 PROFILES: tuple[Profile, ...] = tuple(
     part
-    for entry in (*LLAMA_RANGES, *MLA_RANGES, *DENSE_RANGES, *DEEPSEEK_RANGES, *KIMI_RANGES)
+    for entry in (
+        *LLAMA_RANGES,
+        *MLA_RANGES,
+        *EAGLE_RANGES,
+        *DENSE_RANGES,
+        *DEEPSEEK_RANGES,
+        *KIMI_RANGES,
+    )
     for part in _parts(entry)
 )
 

@@ -117,14 +117,18 @@ def line(question: Question) -> Line:
     if not question.launch.options or served is None:
         return Line()
     words = corrected(question.launch.options, edits)
-    if tuple(words) == question.launch.options:
+    if tuple(words) == question.launch.options and not question.launch.pasted:
         return Line()
     if question.launch.engine == "sglang":
         read = read_arguments(words, served.version, Place())
     else:
         read = other_engines.read_arguments(words, Place())
     launch = dataclasses.replace(
-        question.launch, options=tuple(words), arguments=read.arguments, not_read=read.not_read
+        question.launch,
+        options=tuple(words),
+        arguments=read.arguments,
+        not_read=read.not_read,
+        pasted=(),
     )
     again = ruled(dataclasses.replace(served, launch=launch), question.rules)
     still = dict.fromkeys(one.how for _, one in again if one.state == "wrong")

@@ -7,33 +7,49 @@ import dataclasses
 import json
 import os
 import re
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from workbench.errors import EngineError
+from workbench.facts.engines import spoken
+from workbench.facts.gpus import Gpu
 from workbench.launch import holes
 from workbench.launch.records import Launch
 from workbench.loaders.running import FOREIGN, died, run_script
 from workbench.loaders.running import SCRIPT as TRACER
 
-SCRIPT = Path(__file__).resolve().parent / "engine" / "ask.py"
+_HERE = Path(__file__).resolve().parent / "engine"
+SCRIPTS = {"sglang": _HERE / "ask.py", "vllm": _HERE / "ask_vllm.py"}
 TIMEOUT = 300.0
 # The card that is pretended, and those that are tried when it is refused: what all refuse does not depend on
 # the card.
-FIRST_CARD, OTHER_CARDS = "H200", ("A100", "B200")
+FIRST_CARD = "H200"
+# Which card is pretended, by the first number of its compute capability.
+_BY_MAJOR = {8: "A100", 9: "H200", 10: "B200"}
+CARDS = tuple(_BY_MAJOR.values())
 # Options that run code, or fetch it: they are taken away, and what they would do is not asked.
 _CODE = frozenset({
     "trust-remote-code", "custom-weight-loader", "forward-hooks", "custom-sigquit-handler",
+    "worker-cls", "worker-extension-cls", "scheduler-cls", "middleware", "logits-processors",
+    "tool-parser-plugin", "reasoning-parser-plugin", "io-processor-plugin", "kv-transfer-config",
+    "ec-transfer-config", "additional-config", "model-class-overrides",
 })  # fmt: skip
 # Of the launch's variables only the engine's own count; those that name modules do not.
-_VARIABLE = re.compile(r"(?:SGLANG|SGL)_\w+")
+_VARIABLE = re.compile(r"(?:SGLANG|SGL|VLLM)_\w+")
+# What keeps vLLM from plugins, the network and the user's folders.
+_VLLM = {
+    "VLLM_PLUGINS": "", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_HOST_IP": "127.0.0.1",
+    "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CONFIGURE_LOGGING": "0",
+}  # fmt: skip
 _NAMES_CODE = re.compile(r"PLUGIN|EXTERNAL|MODULE|PACKAGE|HOOK|_PATH$|_DIR$")
 _NEEDS_CODE = re.compile(r"(?i)trust_remote_code|custom code|execute the \w+ (?:file|code)")
 # Words of a refusal that is about the card, the packages or the files of a machine.
 _OF_HERE = re.compile(
     r"(?i)\bcuda\b|nvidia|\bgpus?\b|compute capability|\bsm_?\d\d|driver|hopper|blackwell|ampere"
-    r"|\binstall|not available|not found|does not exist|no such file|cannot import"
+    r"|\binstall|not available|not found|does not exist|no such file|cannot import|\bcpus?\b|\bplatform\b"
+    r"|failed to be inspected"
 )
 # What is asked of kernels, where others stand in for them.
 _KERNELS = re.compile(r"(?i)quantiz|marlin|kernel")
@@ -78,43 +94,54 @@ def ask(
     launch: Launch,
     models: Mapping[str, Path | None],
     *,
+    card: str = FIRST_CARD,
     stand_in: bool = True,
     timeout: float = TIMEOUT,
 ) -> Asked:
-    """Ask SGLang's parser and checks about the words behind a server.
+    """Ask the engine's parser and checks about the words behind a server.
 
     Parameters
     ----------
     python
-        The interpreter of an environment in which ``import sglang`` works.
+        The interpreter of an environment in which ``import sglang``, or ``import vllm``, works.
     models
         Where each model is that the launch names, None for one that is not here: then the checks, which
         read its config, are not asked.
+    card
+        The card that is pretended first.
     stand_in
         Stand in for packages that have no CPU build, where they are missing.
 
     Raises
     ------
     EngineError
-        There is no such interpreter, or SGLang cannot be imported in it.
+        There is no such interpreter, or the engine cannot be imported in it.
     """
-    if launch.engine != "sglang":
+    if launch.engine not in SCRIPTS:
         raise EngineError(
-            "only SGLang's own parser can be asked",
-            why=f"this launches {launch.engine or 'no engine that is known'}",
+            "only the parsers of SGLang and vLLM can be asked",
+            why=f"this launches {spoken(launch.engine) or 'no engine that is known'}",
             next_step="Leave out --python.",
         )
     question = question_of("launch", launch, models)
-    ((seen, found),) = ask_all(python, [question], stand_in=stand_in, timeout=timeout)
-    if found.state == "refused" and found.moment == "checks":
+    ((seen, found),) = ask_all(python, [question], card=card, stand_in=stand_in, timeout=timeout)
+    # A build for CPUs knows no cards.
+    if found.state == "refused" and found.moment == "checks" and seen.get("platform") != "cpu":
         others = (
-            next(ask_all(python, [question], card=card, stand_in=stand_in, timeout=timeout))
-            for card in OTHER_CARDS
+            next(ask_all(python, [question], card=other, stand_in=stand_in, timeout=timeout))
+            for other in CARDS
+            if other != card
         )
         if any(other["moment"] != seen["moment"] for other, _ in others):
             says = f"it depends on the card: {found.says}"
             return dataclasses.replace(found, state="parsed", moment="", says=says)
     return found
+
+
+def pretended(gpu: Gpu | None) -> str:
+    """Return the card that is pretended for a GPU."""
+    major = gpu.capability[0] if gpu is not None and gpu.capability is not None else 0
+    return _BY_MAJOR.get(major, FIRST_CARD)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,6 +167,8 @@ class Question:
     unknown: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     no_checks: str = ""
+    engine: str = "sglang"
+    program: str = ""
 
 
 def question_of(name: str, launch: Launch, models: Mapping[str, Path | None]) -> Question:
@@ -159,6 +188,8 @@ def question_of(name: str, launch: Launch, models: Mapping[str, Path | None]) ->
         tuple(dict.fromkeys(one for word in words for one in holes.names(word))),
         left_out,
         why,
+        launch.engine,
+        launch.program,
     )
 
 
@@ -182,11 +213,12 @@ def ask_all(
                 "options": [] if one.unknown else list(one.words),
                 "environment": dict(one.environment),
                 "checks": not one.no_checks,
+                "program": one.program,
             }
             for number, one in enumerate(questions)
         ],
     }
-    answers = _run(python, request, timeout)
+    answers = _run(python, request, timeout, questions[0].engine)
     for number, one in enumerate(questions):
         seen = answers[str(number)]
         yield seen, dataclasses.replace(_judged(seen, one), left_out=one.left_out)
@@ -252,12 +284,17 @@ def _surroundings() -> dict[str, str]:
 
 
 def _run(
-    python: str | os.PathLike[str], request: Mapping[str, Any], timeout: float
+    python: str | os.PathLike[str], request: Mapping[str, Any], timeout: float, engine: str
 ) -> dict[str, dict[str, Any]]:
     """Return the answers by the names of the launches."""
-    ran = run_script(
-        python, SCRIPT, request, engine="sglang", timeout=timeout, environment=_surroundings()
-    )
+    who = spoken(engine)
+    with tempfile.TemporaryDirectory(prefix="workbench-asking-") as folder:
+        around = _surroundings()
+        if engine == "vllm":
+            around |= _VLLM | {"VLLM_CACHE_ROOT": folder}
+        ran = run_script(
+            python, SCRIPTS[engine], request, engine=engine, timeout=timeout, environment=around
+        )
     answers: dict[str, dict[str, Any]] = {}
     for line in ran.output.splitlines():
         with contextlib.suppress(ValueError, KeyError, TypeError):
@@ -267,10 +304,10 @@ def _run(
         return answers
     if ran.late:
         raise EngineError(
-            f"SGLang's parser took longer than {timeout:g} s and was stopped.",
+            f"{who}'s parser took longer than {timeout:g} s and was stopped.",
             next_step="Leave out --python: the options of the release are on file.",
         )
-    raise died("SGLang's parser", "sglang", python, ran)
+    raise died(f"{who}'s parser", engine, python, ran)
 
 
 def _judged(seen: Mapping[str, Any], question: Question) -> Asked:

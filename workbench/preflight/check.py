@@ -9,6 +9,7 @@ from typing import Any
 
 from workbench.errors import EngineError, WorkbenchError, shown
 from workbench.facts import engines, rows
+from workbench.facts.gpus import Gpu, gpu_of
 from workbench.launch.read import read_launch
 from workbench.launch.records import Launch
 from workbench.launch.rules.elsewhere import TENSORRT, VLLM, ServedElsewhere
@@ -28,6 +29,7 @@ def check(
     draft: Any = None,
     engine: str = "",
     python: str | os.PathLike[str] | None = None,
+    gpu: str = "",
 ) -> LaunchCheck:
     """Say what a launch will do, before anything is started.
 
@@ -45,8 +47,11 @@ def check(
     engine
         ``"sglang==0.5.11"``, where the launch does not say which release it starts.
     python
-        The interpreter of an environment with SGLang: its own parser and checks are asked as well, without a
-        GPU, offline, and without `--trust-remote-code`: no code of a checkpoint is run.
+        The interpreter of an environment with SGLang or vLLM: its own parser and checks are asked as well,
+        without a GPU, offline, and without `--trust-remote-code`: no code of a checkpoint is run.
+    gpu
+        What it is to run on: ``"H200"``, or a compute capability, ``"9.0"``. Some attention backends
+        depend on it.
 
     Returns
     -------
@@ -57,8 +62,9 @@ def check(
     ------
     WorkbenchError
         There is no such file or process, or it holds no launch; the engine in `python` cannot be asked, or
-        is another release than `engine`.
+        is another release than `engine`; no GPU of that name is known.
     """
+    card = None if isinstance(gpu, str) and not gpu else gpu_of(gpu)
     if not isinstance(engine, str):
         raise WorkbenchError(
             f"engine={shown(engine)} is not the name of an engine",
@@ -69,13 +75,13 @@ def check(
     version, basis = _version(read, wanted)
     asked = None
     if python is not None:
-        asked = _ask(python, read, target, draft)
+        asked = _ask(python, read, target, draft, card)
         version, basis = _version_asked(asked.version, read, wanted, str(python))
     if version and version != read.version and not isinstance(launch, Launch):
         read = read_launch(launch, engine=read.engine or wanted.name, version=version)
     folder = reading.folder_of(read)
     opened = _models(read, target, draft, folder)
-    posed = dataclasses.replace(_question(read, version, opened), asked=asked)
+    posed = dataclasses.replace(_question(read, version, opened, card), asked=asked)
     return _result(posed, read, version, basis, opened)
 
 
@@ -101,11 +107,13 @@ def _version(launch: Launch, wanted: registry.Engine) -> tuple[str, str]:
     return (installed, "installed next to the workbench") if installed else ("", "")
 
 
-def _ask(python: str | os.PathLike[str], launch: Launch, target: Any, draft: Any) -> asking.Asked:
+def _ask(
+    python: str | os.PathLike[str], launch: Launch, target: Any, draft: Any, card: Gpu | None
+) -> asking.Asked:
     """Ask the engine itself, with the models as far as they are here."""
     if not launch.options:
         raise EngineError(
-            "there are no words that SGLang's parser could be asked about",
+            "there are no words that the engine's parser could be asked about",
             why=f"{launch.source or 'the text'} is a {launch.form}",
             next_step="Give the command line, or leave out --python.",
         )
@@ -116,7 +124,7 @@ def _ask(python: str | os.PathLike[str], launch: Launch, target: Any, draft: Any
         for name, one in zip(names, opened, strict=True)
         if name
     }
-    return asking.ask(python, launch, places)
+    return asking.ask(python, launch, places, card=asking.pretended(card))
 
 
 def _version_asked(
@@ -125,9 +133,9 @@ def _version_asked(
     """Return the release of the engine that was asked; it must be the one that was named."""
     if wanted.version and wanted.version != found:
         raise EngineError(
-            f"{python} has SGLang {found}, not {wanted.version}",
+            f"{python} has {engines.spoken(launch.engine, found)}, not {wanted.version}",
             why="the parser of another release would answer another question",
-            next_step=f"Name sglang=={found}, or give the interpreter of {wanted.version}.",
+            next_step=f"Name {launch.engine}=={found}, or give the interpreter of {wanted.version}.",
         )
     if launch.version and launch.version != found:
         return found, f"of the engine that was asked; the launch itself is of {launch.version}"
@@ -155,7 +163,10 @@ def _models(
 
 
 def _question(
-    launch: Launch, version: str, opened: tuple[Opened | None, Opened | None]
+    launch: Launch,
+    version: str,
+    opened: tuple[Opened | None, Opened | None],
+    card: Gpu | None = None,
 ) -> question.Question:
     target, draft = opened
     if launch.engine in _ELSEWHERE:
@@ -177,6 +188,7 @@ def _question(
         version,
         target.model if target is not None else None,
         draft.model if draft is not None else None,
+        gpu=card,
     )
     unsure = _unsure(version)
     asked = question.Question(launch, served, unsure)

@@ -6,18 +6,20 @@ import dataclasses
 import datetime
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from workbench.checkpoint.open import open_checkpoint
 from workbench.core.finding import Finding
 from workbench.core.outputs import prepared, writing
 from workbench.core.verdict import Coverage, Item, State, Verdict
 from workbench.core.wording import plural
 from workbench.errors import WorkbenchError, shown
 from workbench.facts.engines import spoken
+from workbench.loaders.registered import kind_of
 from workbench.preflight import matrix
 from workbench.preflight.gate_records import Baseline, Cell, Gate
 
@@ -97,7 +99,8 @@ def gate(
         Something cannot be read, or `engines` names no release on file.
     """
     _check_numbers(tolerance, requests, new_tokens)
-    folder, _ = _folder(draft, "draft"), _folder(target, "target")
+    folder, verifier = _folder(draft, "draft"), _folder(target, "target")
+    _check_target(verifier)
     wanted = matrix.releases(engines)
     stored = _stored(baseline) if baseline is not None else None
     kept = None
@@ -133,6 +136,21 @@ def gate(
         badge=f"loads in {matrix.spans(found)}" if coverage.ok else "",
         findings=_findings(asked, findings),
     )
+
+
+def _check_target(folder: Path) -> None:
+    """Refuse a draft in the place of the target: its keys say nothing about the draft."""
+    try:
+        named = open_checkpoint(folder).config.architectures
+    except WorkbenchError:
+        return  # whoever needs it says so
+    draft = next((name for name in named if kind_of(name)), "")
+    if draft:
+        raise WorkbenchError(
+            f"{shown(str(folder))} is a draft, and was given as the target",
+            why=f"its class is {draft}",
+            next_step="Give the checkpoint of the model that is served as --target.",
+        )
 
 
 def _check_numbers(tolerance: object, requests: object, new_tokens: object) -> None:
@@ -215,7 +233,7 @@ def _stored(path: Any) -> Baseline:
     except (OSError, RuntimeError, TypeError, ValueError, msgspec.MsgspecError) as error:
         why = str(error)
     raise WorkbenchError(
-        f"{shown(path)} is not a baseline",
+        f"{shown(str(path) if isinstance(path, Path) else path)} is not a baseline",
         why=why,
         next_step="Make one with --save-baseline FILE, from a draft that is known to be good.",
     )
@@ -287,14 +305,27 @@ def _sum_of_config(target: Any) -> str:
 def _findings(
     asked: list[tuple[Cell, tuple[Any, ...]]], weights: tuple[Finding, ...]
 ) -> tuple[Finding, ...]:
-    """Return what was found, each once, with the releases that it was found in."""
-    found: dict[tuple[str, str], Finding] = {}
-    for _, ones in asked:
+    """Return what was found, each once, with the releases that it was found in besides the first."""
+    found: dict[tuple[str, str], tuple[Finding, list[str]]] = {}
+    for cell, ones in asked:
         for one in ones:
-            if one.severity == "error":
-                found.setdefault((one.code, one.title), one)
-    kept = [*found.values(), *(one for one in weights if one.severity == "error")]
-    return tuple(kept[:_MOST])
+            if one.severity != "error":
+                continue
+            # A title that names the release says the same of another one.
+            title = one.title.replace(cell.version, "")
+            _, also = found.setdefault((one.code, title), (one, []))
+            also.append(f"{cell.engine} {cell.version}")
+    kept = [_with_others(one, also[1:]) for one, also in found.values()]
+    return tuple([*kept, *(one for one in weights if one.severity == "error")][:_MOST])
+
+
+def _with_others(finding: Finding, also: Sequence[str]) -> Finding:
+    """Return a finding that names the other releases in which it was found."""
+    if not also:
+        return finding
+    names = ", ".join(also[:3]) + (f" … {also[-1]}" if len(also) > 3 else "")
+    said = f"the same in {plural(len(also), 'other release')}: {names}"
+    return dataclasses.replace(finding, evidence_for=(*finding.evidence_for, said))
 
 
 def _verdict(coverage: Coverage, found: tuple[Cell, ...]) -> Verdict:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 
 from workbench.errors import shorten
+from workbench.facts.engines import spoken
 from workbench.launch.rules.records import Ruled, Served, fault, fine, unclear
 from workbench.launch.rules.table import Rule
 from workbench.preflight.asking import Asked
@@ -21,12 +22,14 @@ _ASKED = ("parser", "checks")
 _TAKES = "the engine's own parser takes every argument"
 
 
-def joined(found: Iterable[tuple[Rule, Ruled]], asked: Asked) -> Iterator[tuple[Rule, Ruled]]:
+def joined(
+    found: Iterable[tuple[Rule, Ruled]], asked: Asked, engine: str = "sglang"
+) -> Iterator[tuple[Rule, Ruled]]:
     """Yield what the rules found, where the engine says otherwise as it says; then its own answer."""
     kept = [(rule, _heard(rule, one, asked)) for rule, one in found]
     yield from kept
     same = any(one.state == "wrong" and one.moment in _ASKED for _, one in kept)
-    yield RULE, _own(asked, same)
+    yield RULE, _own(asked, same, spoken(engine, asked.version))
 
 
 def _heard(rule: Rule, one: Ruled, asked: Asked) -> Ruled:
@@ -40,9 +43,8 @@ def _heard(rule: Rule, one: Ruled, asked: Asked) -> Ruled:
     return one
 
 
-def _own(asked: Asked, same: bool) -> Ruled:
+def _own(asked: Asked, same: bool, who: str) -> Ruled:
     """Return the engine's answer; `same`: a rule explains what it refuses, and how to correct it."""
-    who = f"SGLang {asked.version}"
     says = shorten(asked.says)
     if asked.state == "accepted":
         return fine(RULE.name, f"{who} was asked, and takes the launch")

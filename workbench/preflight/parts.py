@@ -7,6 +7,7 @@ import re
 
 from workbench.core.finding import Finding
 from workbench.keys.records import KeyDiff
+from workbench.loaders.registered import EAGLE_KIND, kind_of
 
 _PART = re.compile(
     r"(?:^|\.)(?:vision_tower|vision_model|visual|vision_encoder|vit|mm_projector|multi_modal_projector"
@@ -30,15 +31,18 @@ class Without:
     note: Finding | None = None
 
 
-def _without_bias(name: str) -> Without:
-    """Return the bias of fc, which old releases build by default, and no writer saves."""
+def _without_bias(name: str, model_class: str) -> Without:
+    """Return the bias of fc, which some classes build by default, and many writers do not save."""
+    step = "Serve with SGLang 0.4.9 or later, whose fc has no bias."
+    if kind_of(model_class) == EAGLE_KIND:  # no release builds its fc without one
+        step = "Add fc.bias, all zeros, to the draft, if acceptance is lower than in training."
     note = Finding(
         code="bias_of_fc",
         severity="note",
         title="this release gives fc a bias, which the draft does not have",
         detail="It keeps torch's small random values. Acceptance may be a little lower.",
         evidence_for=(f"{name} is not written",),
-        next_step="Serve with SGLang 0.4.9 or later, whose fc has no bias.",
+        next_step=step,
     )
     return Without(frozenset({name}), note)
 
@@ -49,7 +53,7 @@ def without(diff: KeyDiff, role: str) -> Without:
     named = [g for g in bad if _PART.search(f"{g.text}.")]
     keys = any(_PART.search(f"{g.text}.") for g in diff.keys)
     if bad and role == "draft" and all(g.text.endswith("fc.bias") for g in bad):
-        return _without_bias(bad[0].text)
+        return _without_bias(bad[0].text, diff.model_class)
     if (
         not bad
         or role != "target"

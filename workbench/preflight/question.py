@@ -9,6 +9,7 @@ from functools import cached_property
 from workbench.core.finding import Finding
 from workbench.core.verdict import Coverage, Item, Settled, State, cover
 from workbench.keys.records import KeyDiff
+from workbench.launch.options import INCIDENTAL
 from workbench.launch.records import Argument, Launch
 from workbench.launch.rules.records import Moment, Ruled, Served
 from workbench.launch.rules.table import ASIDE, RULES, Rule, items, ruled
@@ -35,6 +36,7 @@ _MOMENTS: dict[str, Moment] = {
     "d2t_absolute": "first request",
     "d2t_out_of_range": "first request",
     "hidden_sizes_differ": "load",
+    "eagle_draft_as_eagle3": "load",
     "aux_layers_unreadable": "load",
 }
 
@@ -115,7 +117,11 @@ class Question:
     def ruled(self) -> tuple[tuple[Rule, Ruled], ...]:
         """What every rule finds, and what the engine itself says where it was asked."""
         found = () if self.served is None else tuple(ruled(self.served, self.rules))
-        return found if self.asked is None else tuple(own_checks.joined(found, self.asked))
+        return (
+            found
+            if self.asked is None
+            else tuple(own_checks.joined(found, self.asked, self.launch.engine))
+        )
 
     @cached_property
     def rule_findings(self) -> tuple[Finding, ...]:
@@ -139,7 +145,9 @@ def _items(question: Question) -> Iterator[Item]:
     yield Item("release", RELEASE)
     yield Item("launch", LAUNCH)
     for argument in _holding(question.launch):
-        yield Item("argument", _name(argument))
+        # A port or an address that is not known decides nothing of what is served.
+        known = argument.value is not None or argument.key not in INCIDENTAL
+        yield Item("argument", _name(argument), essential=known)
     for name, _ in _not_essential(question.launch):
         yield Item("argument", name, essential=False)
     yield from items(question.rules)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
@@ -17,6 +17,9 @@ from workbench.preflight.records import LaunchCheck
 from workbench.triage.evidence import Served
 from workbench.triage.records import Answered, Cause, Job
 from workbench.triage.things import Thing
+
+if TYPE_CHECKING:
+    from workbench.speculation.result import Replay
 
 NO_DRAFT_ACCEPTED = 1.05
 """A mean acceptance length up to here is one target token a round, within what a log rounds to."""
@@ -208,7 +211,35 @@ def replay(one: Served) -> Outcome:
     except WorkbenchError as error:
         return Outcome(Answered("replay", subject, None, error.brief))
     text = f"{found.summary} Next: `{line}`." if found.ok is not True else found.summary
-    return Outcome(Answered("replay", subject, found.ok, text), (), found)
+    return Outcome(
+        Answered("replay", subject, found.ok, text), tuple(_of_replay(found, one, line)), found
+    )
+
+
+def _of_replay(found: Replay, one: Served, line: str) -> Iterator[Cause]:
+    """Yield what the replay adds: whether the draft at hand is to blame, or what was served."""
+    assert one.draft is not None
+    length = found.accept_length
+    if one.logged is None or found.ok is True or length is None:
+        return
+    served = one.logged.accept_length
+    if length >= ACCEPTS:
+        yield Cause(
+            "other_copy_served",
+            "replayed with the draft that is here, the recorded requests accept "
+            f"{length:.2f} tokens a round, not {served:.2f}: another copy was served, or another launch",
+            "Compare what was served with what is here: "
+            f"`workbench weights {one.draft.place} --compare SERVED`.",
+            "replay", one.draft.place, certain=False,
+        )  # fmt: skip
+    elif length <= NO_DRAFT_ACCEPTED:
+        yield Cause(
+            "draft_accepts_nothing",
+            f"replayed here, the draft accepts nothing either ({length:.2f} tokens a round): the cause is "
+            "in the draft or in how it is driven, not in the server",
+            f"Change one thing at a time: `{line}`.",
+            "replay", one.draft.place, certain=False,
+        )  # fmt: skip
 
 
 _REQUESTS = 1  # of a pair of 29 MB it takes 40 CPU-seconds

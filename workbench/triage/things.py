@@ -13,6 +13,7 @@ from typing import Any, Literal
 from workbench.checkpoint import hub
 from workbench.errors import WorkbenchError, shorten, shown
 from workbench.evidence.casefile import MANIFEST
+from workbench.launch.files import nothing_to_read
 
 Kind = Literal["run", "log", "case", "checkpoint", "launch", "process", "result"]
 
@@ -136,7 +137,15 @@ def _of_port(port: int, name: str) -> Thing:
 def _of_path(place: Path, name: str) -> Iterator[Thing]:
     if place.is_dir():
         yield from _of_folder(place, name)
-    elif _WEIGHTS.search(place.name):
+        return
+    why = nothing_to_read(place)
+    if why:
+        raise WorkbenchError(
+            f"{shorten(name)} is nothing that `doctor` can look at",
+            why=why,
+            next_step="Give a log, a folder, a case, a checkpoint, a launch line or a PID.",
+        )
+    if _WEIGHTS.search(place.name):
         yield Thing("checkpoint", name, str(place))
     elif place.suffix == ".zip":
         yield Thing("case", name, str(place))

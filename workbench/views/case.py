@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from workbench.core.commands import PASTED, broken
 from workbench.core.saving import strict
 from workbench.triage.answer import what_next
 from workbench.triage.records import Case
@@ -65,6 +66,7 @@ def payload(case: Case, limit: int | None = None) -> dict[str, Any]:
         "causes": [[c.title, c.next_step, c.subject, c.certain] for c in case.causes],
         "answers": [[one.job, one.subject, one.ok, one.text] for one in case.answers],
         "corrected": case.corrected,
+        "broken": "\n".join(broken(case.corrected, PASTED)) if case.corrected else "",
     }
     plain: dict[str, Any] = strict(data)
     return plain

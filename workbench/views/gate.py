@@ -43,15 +43,18 @@ def _next(gate: Gate) -> str:
 
 def _releases(gate: Gate) -> Iterator[Part]:
     yield Heading("Releases")
-    rows = []
+    yield Groups(tuple(_ranges(gate)), noun="range")
+
+
+def _ranges(gate: Gate) -> Iterator[Group]:
+    """Yield a row for each range of releases that answer alike."""
     for (engine, ok, basis, text, described), ones in groupby(gate.cells, _alike):
         cells = list(ones)
         name = spoken(engine, cells[0].version)
         if len(cells) > 1:
             name += f" to {cells[-1].version}"
         fact = basis.replace("_", " ") if described else "not described"
-        rows.append(Group(_STATE[ok], name, (fact,) if fact else (), (("", text),)))
-    yield Groups(tuple(rows), noun="range")
+        yield Group(_STATE[ok], name, (fact,) if fact else (), (("", text),))
 
 
 def _alike(cell: Cell) -> tuple[str, bool | None, str, str, bool]:
@@ -78,10 +81,13 @@ def _others(gate: Gate) -> Iterator[Part]:
 
 def payload(gate: Gate, limit: int | None = None) -> dict[str, Any]:
     """Return the data of the interactive view, as strict JSON."""
-    items = sorted(gate.verdict.coverage.items, key=lambda item: WORST.index(item.state))
+    found = [item for item in gate.verdict.coverage.items if item.kind != "release"]
+    items = sorted(found, key=lambda item: WORST.index(item.state))
     data: dict[str, Any] = head(document(gate)) | {
-        "faults": [],
-        "corrected": gate.badge,
+        "ranges": [
+            [row.state, row.name, " ".join(row.facts), row.lines[0][1]] for row in _ranges(gate)
+        ],
+        "badge": gate.badge,
         "items": [
             {"kind": item.kind, "state": _SIGN[item.state], "name": item.name, "how": item.how}
             for item in items

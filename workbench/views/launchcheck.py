@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from workbench.core.commands import PASTED, broken
 from workbench.core.palette import ORDER
 from workbench.core.saving import strict
 from workbench.core.verdict import WORST, Item
@@ -84,10 +85,8 @@ def _missing(check: LaunchCheck) -> str:
     """Return how to give what is missing first."""
     if not check.engine:
         return "Give the command line that starts the server."
-    if check.engine != "sglang":
-        return f"Compare the draft's keys: `workbench diff DRAFT {check.engine}==VERSION`."
     if not check.version:
-        return "Give the release: `--engine sglang==VERSION`."
+        return f"Give the release: `--engine {check.engine}==VERSION`."
     depends = next((text for text in check.not_read if "depends on" in text), "")
     if depends:
         return "Give the command with the values that the shell puts in."
@@ -153,13 +152,21 @@ def _counted(name: str, items: list[Item]) -> Group:
 def payload(check: LaunchCheck, limit: int | None = None) -> dict[str, Any]:
     """Return the data of the interactive view, as strict JSON; every item has a row."""
     rows = [
-        {"kind": item.kind, "state": _STATE[item.state], "name": item.name, "how": item.how}
+        {
+            "kind": item.kind,
+            "state": _STATE[item.state],
+            "name": item.name,
+            "how": item.how,
+            "count": item.count,
+        }
         for item in sorted(check.verdict.coverage.items, key=lambda item: WORST.index(item.state))
     ]
     kept = rows if limit is None else rows[: max(40, limit // 120)]
     data: dict[str, Any] = head(document(check)) | {
         "faults": [[one.moment, one.text, one.certain] for one in check.faults],
         "corrected": check.corrected,
+        "broken": "\n".join(broken(check.corrected, PASTED)) if check.corrected else "",
+        "left": list(check.left),
         "items": kept,
         "left_out": len(rows) - len(kept),
         "order": list(ORDER),

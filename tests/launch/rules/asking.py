@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from workbench.checkpoint.config import Config
+from workbench.facts.gpus import gpu_of
 from workbench.launch.read import read_launch
 from workbench.launch.rules.corrected import corrected
 from workbench.launch.rules.records import Edit, Model, Ruled, Served
@@ -13,11 +14,13 @@ from workbench.launch.rules.table import RULES, ruled
 
 LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_attention_heads": 32,
-    "num_key_value_heads": 8, "intermediate_size": 14336, "max_position_embeddings": 8192,
+    "num_key_value_heads": 8, "hidden_size": 4096, "intermediate_size": 14336,
+    "max_position_embeddings": 8192,
 }  # fmt: skip
 DEEPSEEK: dict[str, Any] = {
     "architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "num_attention_heads": 128,
-    "kv_lora_rank": 512, "n_routed_experts": 256, "moe_intermediate_size": 2048, "intermediate_size": 18432,
+    "kv_lora_rank": 512, "qk_rope_head_dim": 64, "n_routed_experts": 256, "moe_intermediate_size": 2048,
+    "intermediate_size": 18432,
     "first_k_dense_replace": 3, "num_nextn_predict_layers": 1, "max_position_embeddings": 163840,
     "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
 }  # fmt: skip
@@ -37,14 +40,14 @@ def ask(
     target: Mapping[str, Any] | Model | None = LLAMA,
     draft: Mapping[str, Any] | Model | None = DRAFT,
     line: str = "sglang serve --model-path t",
+    gpu: str = "",
     **env: str,
 ) -> Served:
     """Return a launch in front of a release; its draft has the given config where it names one."""
     names = " ".join(f"{name}={value}" for name, value in env.items())
     launch = read_launch(f"{names} {line} {words}", version=version)
-    return Served(
-        launch, version, _model("t", target), _model("d", draft) if launch.draft else None
-    )
+    named = _model("d", draft) if launch.draft else None
+    return Served(launch, version, _model("t", target), named, gpu_of(gpu) if gpu else None)
 
 
 def _model(name: str, config: Mapping[str, Any] | Model | None) -> Model | None:

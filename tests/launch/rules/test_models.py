@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from tests.launch.rules.asking import (
-    DEEPSEEK,
     DRAFT,
     LLAMA,
     NEWEST,
@@ -23,7 +22,6 @@ from tests.launch.rules.asking import (
 )
 from workbench.checkpoint.config import Config
 from workbench.launch.rules.models import (
-    BACKENDS,
     CLASS,
     CONTEXT,
     HOOKS,
@@ -285,32 +283,3 @@ def test_the_quantisation(asked: str, method: str | None, right: str) -> None:
     assert repaired(QUANTISATION, made) == ("" if "wrong" in right else words)
     for nothing in (None, Model("t")):
         assert answer(QUANTISATION, ask(words, target=nothing)) == "open"
-
-
-@pytest.mark.parametrize(
-    ("words", "target", "right"),
-    [
-        ("", None, "ok"),
-        ("--attention-backend triton", None, "open"),
-        ("--attention-backend triton", Model("t"), "open"),
-        ("--attention-backend triton", LLAMA, "ok"),
-        ("--attention-backend trtllm_mha", LLAMA, "open"),
-        ("--attention-backend fa4", LLAMA, "open"),
-        ("--prefill-attention-backend fa4", LLAMA, "open"),
-        *((f"--attention-backend {name}", LLAMA, "wrong backend_for_mla")
-          for name in ("flashmla", "cutlass_mla", "trtllm_mla", "cutedsl_mla", "tokenspeed_mla")),
-        ("--prefill-attention-backend flashmla", LLAMA, "wrong backend_for_mla"),
-        ("--decode-attention-backend flashmla --attention-backend triton", LLAMA, "wrong backend_for_mla"),
-        ("--attention-backend flashmla", DEEPSEEK, "open"),  # the GPU decides
-        ("--attention-backend triton", DEEPSEEK, "ok"),
-    ],
-)  # fmt: skip
-def test_the_backends(words: str, target: Any, right: str) -> None:
-    assert answer(BACKENDS, ask(words, target=target)) == right
-
-
-def test_the_backend_for_latent_attention_reads_its_rank_in_every_release() -> None:
-    for version in ("0.4.5.post2", "0.4.10.post2", "0.5.1", NEWEST):
-        asked = ask("--attention-backend flashmla", version)
-        assert answer(BACKENDS, asked) == "wrong backend_for_mla"
-        assert repaired(BACKENDS, asked) == ""

@@ -8,7 +8,7 @@ import pytest
 
 from tests.launch.rules.asking import DEEPSEEK, DRAFT, LLAMA, QWEN_MOE, ask
 from workbench.checkpoint.config import Config
-from workbench.launch.rules import exclusions, models, speculation, sums, tree
+from workbench.launch.rules import backends, exclusions, models, speculation, sums, tree
 from workbench.launch.rules.records import Model, Served
 from workbench.launch.rules.table import RULES, ruled
 
@@ -110,9 +110,9 @@ def state(name: str, asked: Served) -> str:
         (sums.BLOCKS, "--tp 8", MINIMAX, "wrong blocks_not_whole"),
         (exclusions.WITH_OTHERS, f"{FLASH} {TOPK} 2", DEEPSEEK, "wrong flashinfer_mla_topk"),
         (exclusions.WITH_OTHERS, f"{FLASH} {TOPK} 1", DEEPSEEK, "ok"),
-        (models.BACKENDS, "--attention-backend triton", LLAMA, "ok"),
-        (models.BACKENDS, "--attention-backend flashmla", LLAMA, "wrong backend_for_mla"),
-        (models.BACKENDS, "--attention-backend flashmla", DEEPSEEK, "open"),  # the GPU decides
+        (backends.BACKENDS, "--attention-backend triton", LLAMA, "ok"),
+        (backends.BACKENDS, "--attention-backend flashmla", LLAMA, "wrong backend_for_mla"),
+        (backends.BACKENDS, "--attention-backend flashmla", DEEPSEEK, "open"),  # the GPU decides
     ],
 )  # fmt: skip
 def test_both_sides_of_each_border(

@@ -14,7 +14,7 @@ from workbench.launch.rules.parser import (
     other_releases,
     refusals,
 )
-from workbench.launch.rules.records import Edit, Ruled, Served, fault, fine, unclear
+from workbench.launch.rules.records import Edit, Ruled, Served, fault, fine, not_typed, unclear
 
 NAME = "the parser takes every argument"
 _PLACE = "sglang/srt/server_args.py"
@@ -56,6 +56,7 @@ def parser(s: Served) -> Iterator[Ruled]:
     if s.started:
         yield fine(NAME, "the server printed its arguments: its parser has taken them")
         return
+    yield from not_typed(NAME, s.launch)
     if s.launch.program not in PROGRAMS and not s.launch.program.startswith("sglang_router"):
         yield unclear(NAME, f"{s.launch.program} has options of its own, which are not known")
         return

@@ -18,7 +18,16 @@ from workbench.facts.engines import spoken
 from workbench.launch.rules import models
 from workbench.launch.rules.other_options import Read, options_of, read, speculative
 from workbench.launch.rules.parser import Refusal
-from workbench.launch.rules.records import Edit, Model, Ruled, Served, fault, fine, unclear
+from workbench.launch.rules.records import (
+    Edit,
+    Model,
+    Ruled,
+    Served,
+    fault,
+    fine,
+    not_typed,
+    unclear,
+)
 from workbench.launch.rules.table import Rule
 
 OPTIONS = "the parser takes every argument"
@@ -106,6 +115,7 @@ def parser(s: ServedElsewhere) -> Iterator[Ruled]:
     if not s.launch.options:
         yield unclear(OPTIONS, "a command line was not read")
         return
+    yield from not_typed(OPTIONS, s.launch)
     if s.launch.engine != "vllm":
         named = next((one.raw for one in s.launch.arguments if one.raw.startswith("--spec")), "")
         also = f"; whether it has {named} is not known" if named else ""

@@ -16,7 +16,6 @@ CLASS = "model class of the target"
 HOOKS = "auxiliary layers of the target"
 CONTEXT = "context length"
 QUANTISATION = "quantisation of the target"
-BACKENDS = "attention backends"
 _CONTEXT_KEYS = (
     "max_sequence_length", "seq_length", "max_seq_len", "model_max_length", "max_position_embeddings",
 )  # fmt: skip
@@ -335,39 +334,3 @@ def _not_quantised(s: Served, target: Model, asked: str) -> Iterator[Ruled]:
         yield unclear(
             QUANTISATION, f"{asked} of a checkpoint that is not quantised depends on the GPU"
         )
-
-
-def backends(s: Served) -> Iterator[Ruled]:
-    """Rule the attention backends that the launch names, where the model alone decides."""
-    keys = ("attention-backend", "prefill-attention-backend", "decode-attention-backend")
-    given = {key: value for key in keys if (value := s.settings.text(key)) is not None}
-    if not given:
-        yield fine(BACKENDS, "the engine chooses")
-        return
-    target = s.target
-    if target is None or not target.readable:
-        yield unclear(BACKENDS, "the target's config cannot be read")
-        return
-    latent = target.config.get("kv_lora_rank") is not None
-    only_latent = {"flashmla", "cutlass_mla", "trtllm_mla", "cutedsl_mla", "tokenspeed_mla"}
-    for key, value in given.items():
-        if value in only_latent and not latent:
-            yield fault(
-                BACKENDS,
-                "backend_for_mla",
-                f"{s.settings.raw(key)} {value} is for targets with latent attention",
-                "load",
-                detail="The target has no kv_lora_rank: its cache has another form.",
-                evidence=(f"class {target.model_class}",),
-                next_step=f"Remove {s.settings.raw(key)}: SGLang chooses one.",
-                edits=(Edit(s.settings.raw(key)),),
-            )
-            return
-    listed = ", ".join(f"{key} {value}" for key, value in given.items())
-    special = [
-        value for value in given.values() if value in only_latent or value in ("trtllm_mha", "fa4")
-    ]
-    if special:
-        yield unclear(BACKENDS, f"{special[0]} needs certain GPUs, which are not known")
-    else:
-        yield fine(BACKENDS, listed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ from workbench.checkpoint.config import Config
 from workbench.core.finding import Confidence, Finding, Severity
 from workbench.core.verdict import State
 from workbench.facts import rows
+from workbench.facts.gpus import Gpu
 from workbench.launch.records import Launch
 from workbench.launch.rules.settings import Settings
 
@@ -125,13 +126,15 @@ class Served:
         As it was given; `release` is the one that was read, or the one that stands for it.
     target, draft
         None where the launch names none.
+    gpu
+        What it is to run on, None where nobody said.
     """
 
     launch: Launch
     version: str
     target: Model | None = None
     draft: Model | None = None
-    folder: str = ""
+    gpu: Gpu | None = None
 
     @cached_property
     def release(self) -> str:
@@ -187,6 +190,21 @@ class Served:
 
 
 DRAFTING = frozenset({"EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "DFLASH", "DSPARK"})
+
+
+def not_typed(name: str, launch: Launch) -> Iterator[Ruled]:
+    """Yield a fault for characters that came with a copied line: a shell does not read them as they look."""
+    if launch.pasted:
+        yield fault(
+            name,
+            "not_as_typed",
+            f"the line has {' and '.join(launch.pasted)}",
+            "parser",
+            detail="They come from a page, a chat or a PDF, and look right. A shell or the parser takes them "
+            "for part of a word. Everything else was checked with the characters of a keyboard.",
+            evidence=launch.pasted,
+            next_step="Paste the corrected line.",
+        )
 
 
 def fault(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from workbench.core.verdict import Item
 from workbench.launch.rules import (
     arguments,
+    backends,
     companions,
     exclusions,
     models,
@@ -59,7 +60,7 @@ RULES: tuple[Rule, ...] = (
     Rule(models.HOOKS, models.hooks, "model", models=True, passed=False),
     Rule(models.CONTEXT, models.context, "model", models=True),
     Rule(models.QUANTISATION, models.quantisation, "model", models=True),
-    Rule(models.BACKENDS, models.backends, "model", models=True, passed=False),
+    Rule(backends.BACKENDS, backends.backends, "model", models=True, passed=False),
     Rule(sums.WEIGHTS, sums.weights, "model", essential=False, models=True, passed=False),
 )
 

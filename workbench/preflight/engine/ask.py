@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import importlib
 import io
 import json
@@ -29,7 +30,8 @@ import os
 import sys
 import traceback
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +56,11 @@ NOTED = (
 )
 FIELDS = ("algorithm", "draft_model_path", "num_steps", "eagle_topk", "num_draft_tokens")
 _MEMORY = ("get_device_memory_capacity", "get_nvgpu_memory_capacity")
+
+
+# Lets an engine look at a launch; notes in the second argument how far it came, and raises what is refused.
+Ask = Callable[[dict[str, Any], dict[str, Any]], None]
+Ready = Callable[[dict[str, Any]], tuple[Ask, list[str]]]
 
 
 class Parsed(Exception):
@@ -149,7 +156,23 @@ def filled(parsed: Any) -> dict[str, Any]:
     return {k: v for k, v in names.items() if isinstance(v, (str, int, type(None)))}
 
 
-def refusal(server_args: Any, launch: dict[str, Any], said: io.StringIO) -> dict[str, Any]:
+def ask_sglang(server_args: Any, launch: dict[str, Any], seen: dict[str, Any]) -> None:
+    """Let SGLang parse a launch and check it; what it refuses is raised."""
+    options = list(launch["options"])
+    if not any(one.partition("=")[0] == "--device" for one in options):
+        options += ["--device", "cuda"]
+    with watched_parser(seen, not launch["checks"]):
+        parsed = server_args.prepare_server_args(options)
+    if hasattr(
+        parsed, "resolve_once"
+    ):  # from 0.5.16 or so, what follows from the words is filled in later
+        parsed.resolve_once()
+    seen["filled"] = filled(parsed)
+    if hasattr(parsed, "check_server_args"):
+        parsed.check_server_args()
+
+
+def refusal(ask: Ask, launch: dict[str, Any], said: io.StringIO, package: str) -> dict[str, Any]:
     """Return when and in which words a launch is refused, and the arguments as they were filled in."""
     seen: dict[str, Any] = {
         "moment": "parser",
@@ -159,19 +182,8 @@ def refusal(server_args: Any, launch: dict[str, Any], said: io.StringIO) -> dict
         "lacking": False,
         "sorts": [],
     }
-    options = list(launch["options"])
-    if not any(one.partition("=")[0] == "--device" for one in options):
-        options += ["--device", "cuda"]
     try:
-        with watched_parser(seen, not launch["checks"]):
-            parsed = server_args.prepare_server_args(options)
-        if hasattr(
-            parsed, "resolve_once"
-        ):  # from 0.5.16 or so, what follows from the words is filled in later
-            parsed.resolve_once()
-        seen["filled"] = filled(parsed)
-        if hasattr(parsed, "check_server_args"):
-            parsed.check_server_args()
+        ask(launch, seen)
     except Parsed:
         pass
     except SystemExit as end:
@@ -179,10 +191,9 @@ def refusal(server_args: Any, launch: dict[str, Any], said: io.StringIO) -> dict
         seen["why"] = lines[-1].partition("error: ")[2] if lines else f"exit {end.code}"
         return seen
     except Exception as error:  # the engine's own words are the answer
-        text = str(error).strip().splitlines()
-        seen["why"] = f"{type(error).__name__}: {text[0][:300] if text else ''}".rstrip(": ")
+        seen["why"] = f"{type(error).__name__}: {words_of(error)[:300]}".rstrip(": ")
         frames = traceback.extract_tb(error.__traceback__)
-        own = [one for one in frames if f"{os.sep}sglang{os.sep}" in one.filename] or frames
+        own = [one for one in frames if f"{os.sep}{package}{os.sep}" in one.filename] or frames
         seen["place"] = f"{own[-1].name}, {Path(own[-1].filename).name}:{own[-1].lineno}"
         chain = [error, error.__cause__, error.__context__]
         seen["sorts"] = [one.__name__ for one in type(error).__mro__]
@@ -192,7 +203,18 @@ def refusal(server_args: Any, launch: dict[str, Any], said: io.StringIO) -> dict
     return seen
 
 
-def answer(server_args: Any, launch: dict[str, Any], cage: Any) -> dict[str, Any]:
+def words_of(error: Exception) -> str:
+    """Return the first line of what an error says; of pydantic's, what the check itself says."""
+    lines = str(error).strip().splitlines()
+    inner = [line.strip() for line in lines[1:] if line.strip().startswith("Value error, ")]
+    if inner:
+        return inner[0].removeprefix("Value error, ").partition(" [type=")[0]
+    if len(lines) > 2 and " [type=" in lines[2]:  # a field, and what is wrong with it
+        return f"{lines[1].strip()}: {lines[2].strip().partition(' [type=')[0]}"
+    return lines[0] if lines else ""
+
+
+def answer(ask: Ask, launch: dict[str, Any], cage: Any, package: str) -> dict[str, Any]:
     """Answer one launch, in the surroundings that it sets."""
     said = io.StringIO()
     logging.getLogger().handlers = [logging.StreamHandler(said)]
@@ -201,7 +223,7 @@ def answer(server_args: Any, launch: dict[str, Any], cage: Any) -> dict[str, Any
     cage.asking, cage.stopped = True, []
     try:
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
-            seen = refusal(server_args, launch, said)
+            seen = refusal(ask, launch, said, package)
     finally:
         cage.asking = False
         os.environ.clear()
@@ -211,33 +233,36 @@ def answer(server_args: Any, launch: dict[str, Any], cage: Any) -> dict[str, Any
     return seen | {"id": launch["id"], "caged": cage.stopped[:3], "notes": notes[:6]}
 
 
-def main() -> None:
+def sglang_of(request: dict[str, Any]) -> tuple[Ask, list[str]]:
+    """Make SGLang ready to be asked; return how, and the packages that others stand in for."""
+    missing = module_of(Path(request["stubs"]), "stubs").install() if request["stand_in"] else []
+    import torch
+
+    pretend_cards(torch, request["card"])
+    fill_gaps(torch)
+    from sglang.srt import server_args
+
+    pretend_memory(request["card"])
+    return functools.partial(ask_sglang, server_args), missing
+
+
+def main(package: str, ready: Ready, distribution: str = "", trusted: tuple[str, ...] = ()) -> None:
     """Answer the request on standard input."""
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a library prints must not get between the answers
     sys.path[:] = [p for p in sys.path if Path(p or ".").resolve() != HERE]
     request = json.load(sys.stdin)
-    tracer = Path(request["stubs"])
-    module_of(tracer, "parent").die_with_parent()
-    cage = module_of(HERE, "cage").Cage(request["folders"])
+    module_of(Path(request["stubs"]), "parent").die_with_parent()
+    cage = module_of(HERE, "cage").Cage(request["folders"], trusted)
     cage.close()
-    missing = module_of(tracer, "stubs").install() if request["stand_in"] else []
-    import torch
-
-    pretend_cards(torch, request["card"])
-    fill_gaps(torch)
-    from importlib.metadata import version
-
-    from sglang.srt import server_args
-
-    pretend_memory(request["card"])
+    ask, missing = ready(request)
+    release = metadata.version(distribution or package)
     for launch in request["launches"]:
-        found = answer(server_args, launch, cage)
-        found |= {"version": version("sglang"), "missing": missing}
+        found = answer(ask, launch, cage, package) | {"version": release, "missing": missing}
         print(json.dumps(found, default=str), file=out, flush=True)
     out.close()
     os._exit(0)  # threads of libraries need no tidy end
 
 
 if __name__ == "__main__":
-    main()
+    main("sglang", sglang_of)

@@ -28,9 +28,14 @@ class CagedError(PermissionError):
 
 
 class Cage:
-    """The hook; `folders` are those of the models, no file of which is run."""
+    """The hook; `folders` are those of the models, no file of which is run.
 
-    def __init__(self, folders: list[str]) -> None:
+    `trusted` are beginnings of the engine's own modules, whose classes a pickle may name: vLLM gets the
+    description of a model's class from a process of its own as one.
+    """
+
+    def __init__(self, folders: list[str], trusted: tuple[str, ...] = ()) -> None:
+        self.trusted = trusted
         self.folders = tuple(os.path.realpath(one) + os.sep for one in folders if one)
         self.asking = False
         self.stopped: list[str] = []
@@ -46,12 +51,15 @@ class Cage:
             family = getattr(given[0], "family", None) if given else None
             if family not in _LOCAL:
                 self._stop("the network")
-        elif event == "pickle.find_class" and self.asking:
+        elif event == "pickle.find_class" and self.asking and not self._is_trusted(given[0]):
             self._stop("a pickle")
         elif event == "compile" and self._of_a_model(given[1]):
             self._stop("code of a checkpoint")
         elif event == "exec" and self._of_a_model(getattr(given[0], "co_filename", "")):
             self._stop("code of a checkpoint")  # compiled before: there is no source to compile
+
+    def _is_trusted(self, module: object) -> bool:
+        return isinstance(module, str) and bool(self.trusted) and module.startswith(self.trusted)
 
     def _of_a_model(self, file: object) -> bool:
         if isinstance(file, bytes):
