@@ -28,7 +28,7 @@ KINDS = (
     ("at other sizes", "at other sizes the loader did something else than the map says"),
     ("with files", "with transformers' files the loader did something else, and why is not known"),
     ("it could not be built", "it could not be built at other sizes"),
-    ("it took too long", "the harvest of the class was stopped after 90 s of processor time"),
+    ("it took too long", "the harvest of the class was stopped after 120 s of processor time"),
     ("it was not harvested", "it was not tried"),
 )
 _HEAD = """# Classes harvested by machine

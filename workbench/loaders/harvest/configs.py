@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from .more_sources import ABSENT, SMALL
 from .sources import TABLE
 
 Json = dict[str, Any]
@@ -221,7 +222,10 @@ def fields_of(cls: Any, config_class: Any, more: Json, distinct: bool = True) ->
         place = raw
         for parent in parents:
             place = place.setdefault(parent, {})
-        place[name] = copy.deepcopy(value)
+        if value == ABSENT:
+            place.pop(name, None)
+        else:
+            place[name] = _given(value)
     if re.search("NextN|MTP", cls.__name__):
         for holder in (raw, raw.get("text_config")):
             if isinstance(holder, dict) and not holder.get("num_nextn_predict_layers"):
@@ -233,6 +237,18 @@ def fields_of(cls: Any, config_class: Any, more: Json, distinct: bool = True) ->
             heads, shared = holder.get("num_attention_heads"), holder.get("num_key_value_heads")
             if isinstance(heads, int) and heads == shared and heads % 4 == 0:
                 holder["num_key_value_heads"] = heads // 4
+    return raw
+
+
+def _given(value: Any) -> Any:
+    """Return what a row of the table gives; in place of the name of a config class a small config of it."""
+    if not isinstance(value, str) or not value.startswith(SMALL):
+        return copy.deepcopy(value)
+    import transformers
+
+    made = getattr(transformers, value.removeprefix(SMALL))()
+    raw: Json = json.loads(json.dumps(made.to_dict(), default=str))
+    shrink(raw)
     return raw
 
 

@@ -57,6 +57,16 @@ def enriched(builder: Builder, raw: Json) -> tuple[Json, Json, list[str]]:
     return raw, added, unknown
 
 
+def is_flat_too(builder: Builder, raw: Json) -> bool:
+    """Tell whether the text model's fields may lie at the top of config.json, as older files have them."""
+    text = raw.get("text_config")
+    if builder.config_class is not None or not isinstance(text, dict):
+        return False
+    top = {name: value for name, value in raw.items() if name != "text_config"}
+    flat = {n: v for n, v in text.items() if not isinstance(v, dict)} | top
+    return bool(_try(builder, flat) == _signature(builder, raw))
+
+
 def _signature(builder: Builder, raw: Json) -> Any:
     return {name: tuple(p.shape) for name, p in builder.build(raw).named_parameters()}
 

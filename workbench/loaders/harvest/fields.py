@@ -77,6 +77,8 @@ _ASKED = frozenset(
 _ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh", "gelu_new", "relu", "relu2", "swish")
 # How many layers come before the first with experts.
 DENSE_BEFORE = ("first_k_dense_replace", "moe_layer_start_index", "num_dense_layers")
+# Of one value in all models: an image has three colours.
+CONSTANT = ("in_chans",)
 _EMPTIED = [
     "q_lora_rank",
     "n_shared_experts",
@@ -207,6 +209,22 @@ def longer_list(value: list[Any]) -> list[Any]:
 def is_read(path: str, names: set[str]) -> bool:
     """Tell whether a class asks for a field, by its last name."""
     return path.rpartition(".")[2] in names
+
+
+_WIDE = ("hidden_size", "n_embd", "d_model", "embed_dim", "hidden_dim")
+_HEADS = ("num_attention_heads", "num_heads", "n_head", "n_heads", "encoder_attention_heads")
+
+
+def splits(raw: Json) -> bool:
+    """Tell whether every width is a multiple of the number of heads next to it: no part of a head is lost."""
+    found = sizes(raw)
+    for path, heads in found.items():
+        part, _, name = path.rpartition(".")
+        if name in _HEADS and isinstance(heads, int) and heads:
+            wide = (found.get(f"{part}.{w}" if part else w) for w in _WIDE)
+            if any(isinstance(w, int) and w % heads for w in wide):
+                return False
+    return True
 
 
 def larger(path: str, value: Any, taken: frozenset[Any] = frozenset()) -> list[Any]:

@@ -42,6 +42,8 @@ def read(found: ClassMap, raw: Mapping[str, Any]) -> Values:
     """
     if raw.get("quantization_config") or raw.get("compression_config"):
         raise NotCovered("the map of this class is of weights that are not quantised")
+    if found.flat and "text_config" not in raw:
+        raw = {**raw, "text_config": {n: v for n, v in raw.items() if not isinstance(v, Mapping)}}
     for path in found.unknown:
         if _at(raw, path) not in (_ABSENT, None):
             raise NotCovered(f"{path} is set, and what the class does with it was not tried")
