@@ -41,7 +41,10 @@ def _config(kind: Any, fields: dict[str, Any]) -> Any:
             parts[part].pop("layer_types")
     if parts:
         return kind(**parts)
-    known = {*kind().to_dict(), *(kind.attribute_map or {})}  # others mean something to engines only
+    known = {
+        *kind().to_dict(),
+        *(kind.attribute_map or {}),
+    }  # others mean something to engines only
     return kind(**{name: value for name, value in fields.items() if name in known})
 
 

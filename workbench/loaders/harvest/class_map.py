@@ -121,7 +121,11 @@ def _absent(study: Study, fits: Fits, known: Json) -> Json:
     """Return what else an absent field counts as: a value with which the same is built and loaded."""
     found: Json = {}
     for path, (kind, *seen) in fits.kinds.items():
-        if path in known or kind in ("free", "list", "sized") or isinstance(seen[0], list):
+        if (
+            path in known
+            or kind in ("free", "list", "sized", "counted")
+            or isinstance(seen[0], list)
+        ):
             continue
         for value in seen:
             # At other sizes, too: a value that is computed of others may be the same once.

@@ -86,6 +86,8 @@ EXPERTS = [
     "n_experts",
     "num_moe_experts",
 ]
+# Lists that number layers of another model: only how many they are counts.
+COUNTED = re.compile(r"(target|aux|hidden)\w*_layer_ids$|aux_hidden_state_layers$")
 _TOP = [
     "num_experts_per_tok",
     "moe_topk",
@@ -263,6 +265,8 @@ def shrink(raw: Json, experts: int = 4) -> None:
         if isinstance(raw.get(name), int) and raw[name] > least:
             raw[name] = least
     for name, value in list(raw.items()):
+        if COUNTED.search(name):
+            continue  # layers of the target, of which this config has none
         if total and isinstance(value, list) and len(value) == total and total > least:
             raw[name] = value[:least]
         elif name == "per_layer_config" and isinstance(value, dict) and total:

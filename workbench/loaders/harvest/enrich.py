@@ -39,7 +39,10 @@ def enriched(builder: Builder, raw: Json) -> tuple[Json, Json, list[str]]:
     other_names |= {
         name.rpartition(".")[2] for path, name in pairs if fields.at(raw, path) is not None
     }
-    for name in fields.absent(raw, builder.reads.names - other_names):
+    # A list that is counted may stand at the top or in a part: both have not been tried together.
+    asked = {n for n in builder.reads.names if configs.COUNTED.search(n)}
+    unknown += sorted(n for n in asked if fields.at(raw, n) is None)
+    for name in fields.absent(raw, builder.reads.names - other_names - asked):
         path, value = part + name, configs.guess(name)
         if isinstance(value, bool):
             rule = _flag(builder, raw, path, plain)

@@ -136,7 +136,7 @@ class Observations:
             yield [[n, d, _product(powers, wide, heads)] for n, d, powers in sums or ()]
 
     def _by_patches(self, values: Mapping[int, int], fields: list[str]) -> Iterator[Terms]:
-        """Yield the places of an image whose side is no multiple of a patch, with one for the class, or not."""
+        """Yield the places of an image that its patches do not fill, with one for the class, or not."""
         for image in fields:
             patch = f"{image.removesuffix('image_size')}patch_size"
             if not image.endswith("image_size") or patch not in fields:

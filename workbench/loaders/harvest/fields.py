@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from .configs import LAYERS, guess
+from .configs import COUNTED, LAYERS, guess
 
 Json = dict[str, Any]
 # No class builds or loads anything by these.
@@ -173,6 +173,8 @@ def changed(raw: Json, path: str, value: Any) -> Json:
     place[name] = value
     if name in LAYERS and isinstance(old, int) and isinstance(value, int) and old:
         for other, items in place.items():
+            if COUNTED.search(other):
+                continue
             if isinstance(items, list) and len(items) == old:
                 place[other] = [items[i % old] for i in range(value)]
             elif isinstance(items, str) and other == "hybrid_override_pattern":
@@ -181,12 +183,25 @@ def changed(raw: Json, path: str, value: Any) -> Json:
 
 
 def sizes(raw: Json) -> dict[str, Any]:
-    """Return every field that is a number, by its path."""
-    return {
-        path: value
-        for path, value in leaves(raw)
-        if isinstance(value, int | float) and not isinstance(value, bool)
-    }
+    """Return every field that is a number, by its path; of a list that is counted, ``#`` is the length."""
+    found: dict[str, Any] = {}
+    for path, value in leaves(raw):
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            found[path] = value
+        elif is_counted(path, value):
+            found[f"{path}#"] = len(value)
+    return found
+
+
+def is_counted(path: str, value: Any) -> bool:
+    """Tell whether a field is a list of which only the length counts."""
+    return isinstance(value, list) and bool(value) and bool(COUNTED.search(path))
+
+
+def lengthened(raw: Json, path: str, count: int) -> Json:
+    """Return the config with so many entries in a list that is counted."""
+    value = at(raw, path)
+    return changed(raw, path, [*value, *range(value[-1] + 1, value[-1] + 1 + count)][:count])
 
 
 def lists(raw: Json) -> dict[str, list[Any]]:

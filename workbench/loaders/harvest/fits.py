@@ -162,6 +162,8 @@ class Fits:
                     sized = value is not None and not odd
                     kind = ["free" if same else "size" if sized else "fixed", value]
                     break
+        elif fields.is_counted(path, value):
+            kind = self._counted(path, value)
         elif isinstance(value, list):
             kind = self._list(path, value)
         alternatives = fields.others(path, value)
@@ -177,6 +179,21 @@ class Fits:
         if value is None or not fields.splits(raw):
             return tries
         return sorted(tries, key=lambda one: not fields.splits(fields.changed(raw, path, one)))
+
+    def _counted(self, path: str, value: list[int]) -> list[Any]:
+        """Change how many entries a list has that numbers layers of another model."""
+        others = [fields.changed(self.study.raw, path, o) for o in fields.other_lists(value)]
+        if not all(map(self._builds_the_same, others)):
+            return ["fixed", value]
+        before, name = len(self.seen), f"{path}#"
+        seen = self.look(fields.lengthened(self.study.raw, path, 2 * len(value)), name)
+        if seen is None:
+            return ["fixed", value]
+        if _same(seen, self.seen[0]):
+            del self.seen[before:], self.raws[before:], self.observations.points[before:]
+            del self.observations.single[name]
+            return ["free", value]
+        return ["counted", value]
 
     def _list(self, path: str, value: list[Any]) -> list[Any]:
         """Change a list: free where that changes nothing, else what the rules of columns must explain.
@@ -196,9 +213,11 @@ class Fits:
             if seen is None or not _same(seen, self.seen[0]):
                 return ["list", value]
             del self.seen[-1], self.raws[-1], self.observations.points[-1]
-        if len(value) == self.study.last(self.study.raw):  # one entry a layer
-            return ["free" if tried else "fixed", value]
         longer = fields.changed(self.study.raw, path, fields.longer_list(value))
+        if len(value) == self.study.last(self.study.raw):  # one entry a layer
+            if self._can_build(longer) and not self._builds_the_same(longer):
+                return ["fixed", value]  # or not: its length counts by itself
+            return ["free" if tried else "fixed", value]
         free = "free" if self._builds_the_same(longer) else "sized"
         return [free if tried else "fixed", value]
 
@@ -225,14 +244,17 @@ class Fits:
 
     def fix(self, path: str) -> None:
         """Take a field as fixed, and forget what was seen with other values of it."""
-        base = fields.at(self.study.raw, path)
-        left = [at for at, raw in enumerate(self.raws) if fields.at(raw, path) == base]
+        place = path.removesuffix("#")
+        base = fields.at(self.study.raw, place)
+        left = [at for at, raw in enumerate(self.raws) if fields.at(raw, place) == base]
         self.raws = [self.raws[at] for at in left]
         self.seen = [self.seen[at] for at in left]
         self.observations.keep(left, path)
-        self.kinds[path] = ["fixed", base]
+        self.kinds[place] = ["fixed", base]
 
     def _double(self, raw: Json, path: str) -> Json:
+        if path.endswith("#"):
+            return fields.lengthened(raw, path[:-1], 2 * self.observations.points[0][path])
         at = self.observations.single[path]
         return fields.changed(raw, path, fields.at(self.raws[at], path))
 
@@ -263,6 +285,8 @@ class Fits:
         return None
 
     def _triple(self, raw: Json, path: str) -> Json:
+        if path.endswith("#"):
+            return fields.lengthened(raw, path[:-1], 3 * self.observations.points[0][path])
         base = fields.at(self.study.raw, path)
         seen = fields.at(self.raws[self.observations.single[path]], path)
         return fields.changed(raw, path, 3 * base if base and seen == 2 * base else seen)

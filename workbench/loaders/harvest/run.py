@@ -2,7 +2,7 @@
 
     python run.py [CLASS ...]
 
-Each class runs in a fork of its own, as many at a time as HARVEST_JOBS says: a crash or a hang costs one class.
+Each class runs in a fork of its own, as many at a time as HARVEST_JOBS says: a crash or a hang costs one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The maintained table of config sources: what neither the name of a class nor an annotation tells.
 
 A row is a config class (``hf:`` in front takes transformers' own where SGLang has one of that name) with the
-fields to set in it, by path; or "" with a whole small config.json, in which ``model_type`` is given. The value
-``ABSENT`` takes a field out, and ``SMALL`` with the name of a transformers config class is a small one of those.
+fields to set in it, by path; or "" with a whole small config.json, in which ``model_type`` is given. The
+value ``ABSENT`` takes a field out; ``SMALL`` with the name of a transformers config class gives a small one.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ Json = dict[str, Any]
 _FLASH: Json = {
     "num_target_layers": 36,
     "block_size": 16,
-    "dflash_config": {"mask_token_id": 1, "target_layer_ids": [1, 2]},
-    "target_layer_ids": [1, 2],
+    "dflash_config": {"mask_token_id": 1, "target_layer_ids": [1, 2, 3]},
 }
 _SPARK: Json = _FLASH | {
     "dflash_config": _FLASH["dflash_config"] | {"markov_rank": 64, "markov_head_type": "vanilla"},

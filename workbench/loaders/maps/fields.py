@@ -73,12 +73,17 @@ class _Reader:
         sort, seen = kind[0], kind[1:]
         if (
             isinstance(seen[0], list)
-            and sort != "sized"
+            and sort not in ("sized", "counted")
             and path not in self.listed
             and self._listed_alike(path, seen[0], sort)
         ):
             return
         value = self._value(path, sort)
+        if sort == "counted":
+            if not isinstance(value, list) or not value:
+                raise NotCovered(f"{path} is {value!r:.60}, and the number of its entries decides")
+            self.sizes[f"{path}#"] = len(value)
+            return
         if sort == "free":
             if isinstance(value, str | dict):
                 raise NotCovered(f"{path} is of another kind than was tried")
