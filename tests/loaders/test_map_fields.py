@@ -96,7 +96,9 @@ def test_places_of_an_image_are_no_polynomial() -> None:
 
 @pytest.mark.parametrize("more", [0, 1])
 @pytest.mark.parametrize("inside", [False, True])
-def test_an_image_that_its_patches_do_not_fill_has_whole_places_only(more: int, inside: bool) -> None:
+def test_an_image_that_its_patches_do_not_fill_has_whole_places_only(
+    more: int, inside: bool
+) -> None:
     def places(image_size: int, patch_size: int) -> int:
         count = (image_size // patch_size) ** 2
         return 64 * (count + 1) if inside else count + more

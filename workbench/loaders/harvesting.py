@@ -24,9 +24,13 @@ from workbench.loaders.maps.records import ClassMap, Maps
 from workbench.loaders.running import FOREIGN
 
 SCRIPT = Path(__file__).resolve().parent / "harvest" / "run.py"
-# By release: classes whose real loader does otherwise with files that transformers wrote
-# (`tests.engines.map_agreement`), and nobody knows why yet. They answer "cannot tell" as a whole.
-NOT_UNDERSTOOD: dict[str, tuple[str, ...]] = {}
+# By release: classes with which the engine does otherwise with files that transformers wrote
+# (`tests.engines.map_agreement`), and why. They answer "cannot tell" as a whole.
+WITHHELD = {
+    "0.5.23": {
+        "PixtralVisionModel": "SGLang does not serve it alone: its config has no vocab_size",
+    },
+}
 DATA = Path(__file__).resolve().parent / "maps" / "data"
 
 
@@ -96,8 +100,7 @@ def pack(lines: Sequence[dict[str, Any]], folder: Path) -> Path:
     """Write the maps of a release; return their file."""
     head = next(line for line in lines if "modules" in line)
     classes = {line["class"]: class_map(line) for line in lines if "class" in line}
-    for name in NOT_UNDERSTOOD.get(head["version"], ()):
-        why = "with files that transformers wrote the real loader does otherwise, and why is not known"
+    for name, why in WITHHELD.get(head["version"], {}).items():
         classes[name] = ClassMap(classes[name].module, False, why)
     for name in head["classes"]:
         if not name.startswith("Transformers"):

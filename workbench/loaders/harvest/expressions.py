@@ -46,8 +46,9 @@ def _given(field: str, point: Mapping[str, Any]) -> Any:
     if not quotient:
         return point.get(field)
     upper, lower = point.get(one), point.get(other)
-    whole = isinstance(upper, int) and isinstance(lower, int) and lower > 0
-    return upper // lower if whole else None
+    if isinstance(upper, int) and isinstance(lower, int) and lower > 0:
+        return upper // lower
+    return None
 
 
 def credible(terms: Sequence[Sequence[Any]]) -> bool:

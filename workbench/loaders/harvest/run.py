@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import importlib
 import json
 import logging
@@ -115,7 +116,7 @@ def each(
     for name in names:
         if len(running) >= jobs:
             yield ended()
-        fork = forked(lambda name=name: work(name))
+        fork = forked(functools.partial(work, name))
         running[fork.pid] = name, fork
     while running:
         yield ended()
