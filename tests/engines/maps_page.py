@@ -26,9 +26,9 @@ KINDS = (
     ("the sizes", "sizes or numbers of layers do not follow from config.json"),
     ("how the sizes", "sizes or numbers of layers do not follow from config.json"),
     ("at other sizes", "at other sizes the loader did something else than the map says"),
-    ("with files", "with transformers' files the loader did something else, and why is not known"),
+    ("SGLang does not serve", "a part of models that SGLang does not serve alone"),
     ("it could not be built", "it could not be built at other sizes"),
-    ("it took too long", "the harvest of the class was stopped after 90 s of processor time"),
+    ("it took too long", "the harvest of the class was stopped after 120 s of processor time"),
     ("it was not harvested", "it was not tried"),
 )
 _HEAD = """# Classes harvested by machine

@@ -39,7 +39,13 @@ def _config(kind: Any, fields: dict[str, Any]) -> Any:
         parts[part] = known | {name: value for name, value in given.items() if name in known}
         if "layer_types" in parts[part]:
             parts[part].pop("layer_types")
-    return kind(**parts) if parts else kind(**fields)
+    if parts:
+        return kind(**parts)
+    known = {
+        *kind().to_dict(),
+        *(kind.attribute_map or {}),
+    }  # others mean something to engines only
+    return kind(**{name: value for name, value in fields.items() if name in known})
 
 
 def main() -> None:

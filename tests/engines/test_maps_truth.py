@@ -30,3 +30,12 @@ def test_a_class_that_replaces_a_method_of_the_loader_changes_no_other(tmp_path:
         pytest.skip(f"no environment {name}: make engines")
     found = map_agreement.compare("0.5.23", ("CLIPModel", "CohereForCausalLM"), tmp_path)
     assert [one.said for one in found if one.model_class == "CohereForCausalLM"] == ["same"] * 4
+
+
+def test_a_class_that_looks_its_parts_up_is_built_as_in_a_server(tmp_path: Path) -> None:
+    """SGLang's llava.py asks the registry of all models, which a tracer of one class need not import."""
+    name = "sglang-0.5.23"
+    if not environments.is_ready(name) and "engine" not in os.environ.get("REQUIRE", ""):
+        pytest.skip(f"no environment {name}: make engines")
+    found = map_agreement.compare("0.5.23", ("Mistral3ForConditionalGeneration",), tmp_path)
+    assert [one.said for one in found] == ["same"] * 4

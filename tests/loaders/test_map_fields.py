@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from tests.engines import maps_page
+from workbench.loaders.harvest import fields as harvest_fields
 from workbench.loaders.harvest.expressions import Observations, credible, value_of
 from workbench.loaders.maps import fields, records
+from workbench.loaders.maps.names import Names
 from workbench.loaders.maps.records import ClassMap
 from workbench.loaders.profile import NotCovered
 
@@ -90,6 +92,88 @@ def test_places_of_an_image_are_no_polynomial() -> None:
     assert value_of(terms, {"image": 896, "patch": 14}) == 4096
     terms = fitted(lambda image, patch: (image // patch) ** 2 + 1, base)
     assert value_of(terms, {"image": 448, "patch": 14}) == 1025
+
+
+@pytest.mark.parametrize("more", [0, 1])
+@pytest.mark.parametrize("inside", [False, True])
+def test_an_image_that_its_patches_do_not_fill_has_whole_places_only(
+    more: int, inside: bool
+) -> None:
+    def places(image_size: int, patch_size: int) -> int:
+        count = (image_size // patch_size) ** 2
+        return 64 * (count + 1) if inside else count + more
+
+    terms = fitted(places, {"image_size": 384, "patch_size": 14})
+    assert terms is not None
+    point = {"image_size": 500, "patch_size": 16}
+    assert value_of(terms, point) == places(**point)
+    assert value_of(terms, {"image_size": 500}) is None
+
+
+def test_observations_with_other_values_of_a_field_can_be_forgotten() -> None:
+    seen = Observations({"a": 4, "b": 8})
+    values = {0: 32}
+    for point, field in (({"a": 8, "b": 8}, "a"), ({"a": 4, "b": 16}, "b")):
+        values[seen.add(point, field)] = 8 * point["a"]
+    values[seen.add({"a": 8, "b": 16})] = 5  # only together do they make another size
+    assert seen.fit(values) is None
+    seen.keep([0, 1], "b")
+    assert seen.single == {"a": 1}
+    assert seen.fit({0: 32, 1: 64}) == [[8, 1, [["a", 1]]]]
+
+
+@pytest.mark.parametrize(
+    ("raw", "divide"),
+    [
+        ({"hidden_size": 96, "num_attention_heads": 6}, True),
+        ({"hidden_size": 96, "num_attention_heads": 9}, False),
+        ({"hidden_size": 96, "vision_config": {"embed_dim": 64, "num_heads": 6}}, False),
+        ({"hidden_size": 96, "vision_config": {"embed_dim": 64, "num_heads": 4}}, True),
+        ({"num_attention_heads": 9}, True),
+    ],
+)
+def test_heads_divide_the_width_next_to_them(raw: dict[str, Any], divide: bool) -> None:
+    assert harvest_fields.splits(raw) is divide
+
+
+def test_a_list_that_numbers_a_targets_layers_is_counted_and_not_one_of_the_drafts_layers() -> None:
+    raw = {"num_hidden_layers": 3, "marks": [0, 1, 0], "target_layer_ids": [1, 9, 17]}
+    assert harvest_fields.sizes(raw) == {"num_hidden_layers": 3, "target_layer_ids#": 3}
+    more = harvest_fields.changed(raw, "num_hidden_layers", 5)
+    assert (more["marks"], more["target_layer_ids"]) == ([0, 1, 0, 0, 1], [1, 9, 17])
+    longer = harvest_fields.lengthened(raw, "target_layer_ids", 5)
+    assert harvest_fields.sizes(longer)["target_layer_ids#"] == 5
+    assert longer["target_layer_ids"][:3] == [1, 9, 17]
+
+    kinds = {"target_layer_ids": ["counted", [1, 9, 17]]}
+    values = read(found(kinds), target_layer_ids=[2, 4, 6, 8])
+    assert values.sizes["target_layer_ids#"] == 4
+    for other in ([], 4):
+        with pytest.raises(NotCovered, match="the number of its entries decides"):
+            read(found(kinds), target_layer_ids=other)
+    with pytest.raises(NotCovered):
+        read(found(kinds))
+
+
+def test_the_text_models_fields_may_lie_at_the_top_where_that_was_tried() -> None:
+    kinds = {"text_config.hidden_size": ["size", 64], "vision_config.depth": ["size", 2]}
+    flat = {"hidden_size": 96, "vision_config": {"depth": 5}}
+    sizes = read(found(kinds, flat=True), **flat).sizes
+    assert (sizes["text_config.hidden_size"], sizes["vision_config.depth"]) == (96, 5)
+    with pytest.raises(NotCovered):
+        read(found(kinds), **flat)
+    nested = {"text_config": {"hidden_size": 80}, "vision_config": {"depth": 5}, "hidden_size": 96}
+    assert read(found(kinds, flat=True), **nested).sizes["text_config.hidden_size"] == 80
+
+
+def test_a_name_that_transformers_writes_for_nothing_is_known_by_its_template() -> None:
+    slot = records.Slot("l.{}.w", "l.{0}.w", [[[8, 1, []]]], [["rows", [0, 1]]], True)
+    names = Names(found({}, slots=[slot], words={"l.{}.beta": "dropped", "l.{}.odd": "raises"}))
+    known = names.find("l.7.beta")
+    assert known is not None
+    assert known.reaction == "dropped"
+    assert names.find("l.7.odd") is None  # it may have raised because of its shape
+    assert names.find("l.7.gamma") is None
 
 
 def test_a_curve_through_few_values_is_not_credible() -> None:

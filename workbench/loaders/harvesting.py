@@ -24,17 +24,20 @@ from workbench.loaders.maps.records import ClassMap, Maps
 from workbench.loaders.running import FOREIGN
 
 SCRIPT = Path(__file__).resolve().parent / "harvest" / "run.py"
-# By release: classes whose real loader does otherwise with files that transformers wrote
-# (`tests.engines.map_agreement`), and nobody knows why yet. They answer "cannot tell" as a whole.
-NOT_UNDERSTOOD = {
-    "0.5.23": ("Mistral3ForConditionalGeneration", "MuseGlimmerAssistantModel"),
+# By release: classes with which the engine does otherwise with files that transformers wrote
+# (`tests.engines.map_agreement`), and why. They answer "cannot tell" as a whole.
+WITHHELD = {
+    "0.5.23": {
+        "PixtralVisionModel": "SGLang does not serve it alone: its config has no vocab_size",
+    },
 }
 DATA = Path(__file__).resolve().parent / "maps" / "data"
 
 
-def seen(python: str, classes: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield what the engine's Python says: the release, then each class."""
+def seen(python: str, classes: Sequence[str], jobs: int = 1) -> Iterator[dict[str, Any]]:
+    """Yield what the engine's Python says: the release, then each class, some at a time."""
     environment = {name: value for name, value in os.environ.items() if name not in FOREIGN}
+    environment["HARVEST_JOBS"] = str(jobs)
     command = [python, str(SCRIPT), *classes]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
         assert process.stdout is not None
@@ -82,7 +85,7 @@ def class_map(record: dict[str, Any]) -> ClassMap:
     }
     names = (
         "fields", "defaults", "aliases", "unknown", "shared", "unread", "bounds", "families", "beyond",
-        "words",
+        "words", "flat",
     )  # fmt: skip
     more = {name: record[name] for name in names if name in record}
     return msgspec.convert(kept | more, ClassMap)
@@ -97,8 +100,7 @@ def pack(lines: Sequence[dict[str, Any]], folder: Path) -> Path:
     """Write the maps of a release; return their file."""
     head = next(line for line in lines if "modules" in line)
     classes = {line["class"]: class_map(line) for line in lines if "class" in line}
-    for name in NOT_UNDERSTOOD.get(head["version"], ()):
-        why = "with files that transformers wrote the real loader does otherwise, and why is not known"
+    for name, why in WITHHELD.get(head["version"], {}).items():
         classes[name] = ClassMap(classes[name].module, False, why)
     for name in head["classes"]:
         if not name.startswith("Transformers"):
@@ -118,19 +120,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("classes", nargs="*", help="classes to harvest; all by default")
     parser.add_argument("--out", type=Path, default=DATA, help="where the packed maps go")
     parser.add_argument("--log", type=Path, default=Path.cwd(), help="where what was seen is kept")
+    parser.add_argument("--jobs", type=int, default=2, help="classes at a time; 2 by default")
     options = parser.parse_args(arguments)
     if options.python.endswith(".jsonl"):
         file = Path(options.python)
     else:
-        file = _harvest(options.python, options.classes, options.log)
+        file = _harvest(options.python, options.classes, options.log, options.jobs)
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     done = pack(lines, options.out)
     print(f"{done}: {done.stat().st_size:,} bytes")
     return 0
 
 
-def _harvest(python: str, classes: Sequence[str], folder: Path) -> Path:
-    made = seen(python, classes)
+def _harvest(python: str, classes: Sequence[str], folder: Path, jobs: int) -> Path:
+    made = seen(python, classes, jobs)
     head = next(made)
     file = folder / f"harvest-{head['version']}.jsonl"
     with file.open("a", encoding="utf-8") as out:

@@ -65,8 +65,9 @@ def _fitted(cls: Any, study: Study, said: Json) -> Json:
     fits = Fits(study)
     fits.try_fields()
     fits.try_pairs()
-    joints = [raw for raw in (fits.joint(1), fits.joint(2)) if raw is not None]
-    slots = _slots(study, fits)
+    joints, slots, disproved = _proved(study, fits)
+    if disproved and _fix_unfaithful(study, fits, slots):
+        joints, slots, disproved = _proved(study, fits)
     record["slots"] = slots
     record["shared"] = (
         sorted({names.template(n) for n in study.shared}) if DRAFT.search(cls.__name__) else []
@@ -74,14 +75,17 @@ def _fitted(cls: Any, study: Study, said: Json) -> Json:
     record["unread"] = sorted({names.template(n) for n in study.unread})
     record["lacks"] = sorted({names.template(n) for n in study.lacks})
     record["unfit"] = [s[0] for s in slots if None in s[1:4]]
-    record["disproved"] = [said for raw in joints for said in _disproved(study, slots, raw)][:8]
+    record["disproved"] = disproved[:8]
     record["proofs"] = len(joints)
     record["fields"] = fits.kinds
     if fields.asks_type(cls):
         record["fields"]["model_type"] = ["among", raw.get("model_type")]
     record["bounds"] = _bounds(study, fits, slots) if joints else {}
     record["defaults"] = enrich.defaults(builder, raw, fits.kinds) | added
+    if not record["lacks"]:
+        record["defaults"] = _absent(study, fits, record["defaults"]) | record["defaults"]
     record["aliases"] = enrich.aliases(builder, raw)
+    record["flat"] = enrich.is_flat_too(builder, raw)
     good = joints and not (record["lacks"] or record["unfit"] or record["disproved"])
     if good:  # what else there is to know is of use to a complete map only
         record["variants"] = _variants(study, fits, slots, joints)
@@ -89,6 +93,49 @@ def _fitted(cls: Any, study: Study, said: Json) -> Json:
     record["builds"] = study.builds
     record["complete"] = bool(good)
     return record
+
+
+def _proved(study: Study, fits: Fits) -> tuple[list[Json], list[Slot], list[str]]:
+    """Return two configs at which several sizes differ, what loads, and what is otherwise there."""
+    joints = [raw for raw in (fits.joint(1), fits.joint(2)) if raw is not None]
+    slots = _slots(study, fits)
+    return joints, slots, [said for raw in joints for said in _disproved(study, slots, raw)]
+
+
+def _fix_unfaithful(study: Study, fits: Fits, slots: list[Slot]) -> bool:
+    """Take fields as fixed whose change alone makes the loader do otherwise than predicted.
+
+    transformers' files may follow a field of which the engine makes something else.
+    """
+    wrong = [
+        path
+        for path, at in fits.observations.single.items()
+        if path.rpartition(".")[2] not in configs.LAYERS and _disproved(study, slots, fits.raws[at])
+    ]
+    for path in wrong[:3]:
+        fits.fix(path)
+    return 0 < len(wrong) <= 3
+
+
+def _absent(study: Study, fits: Fits, known: Json) -> Json:
+    """Return what else an absent field counts as: a value with which the same is built and loaded."""
+    found: Json = {}
+    for path, (kind, *seen) in fits.kinds.items():
+        if (
+            path in known
+            or kind in ("free", "list", "sized", "counted")
+            or isinstance(seen[0], list)
+        ):
+            continue
+        for value in seen:
+            # At other sizes, too: a value that is computed of others may be the same once.
+            if all(
+                fits.alike(fields.changed(raw, path, value), fields.without(raw, path))
+                for raw in (study.raw, fits.raws[-1])
+            ):
+                found[path] = ["class", value]
+                break
+    return found
 
 
 def _found(
@@ -257,7 +304,8 @@ def _variant(
         return None
     here = groups.grouped(other.every)
     there = Fits.__new__(Fits)
-    there.study = other
+    there.study, there.agreed = other, None
+    there.groups(raw)
     at_joint = there.groups(joints[0])
     base = fits.seen[0]
     same = {
@@ -355,7 +403,7 @@ def _probes(study: Study, slots: list[Slot]) -> Json:
         if key not in study.every:
             what, _ = loader.one(model, key, group.shape, group.dtype)
             beyond[name] = what
-    words = {}
+    words = _passed_over(study, first)
     last = str(study.last(study.raw))
     for word in (*families.WORDS, *families.PREDICTION):
         name = word.replace(".N.", f".{last}.")
@@ -366,6 +414,20 @@ def _probes(study: Study, slots: list[Slot]) -> Json:
         "beyond": _compact(beyond),
         "words": words,
     }
+
+
+def _passed_over(study: Study, first: dict[str, groups.Group]) -> dict[str, str]:
+    """Return what becomes of the names that transformers writes for this class and that load nothing."""
+    known = {group.template for group in first.values()}
+    model, loader = study.model(study.raw), study.loader(study.raw)
+    said: dict[str, str] = {}
+    for key, (shape, dtype) in names.saved_by_transformers(
+        study.name, study.builder.config(study.raw)
+    ).items():
+        text = names.template(key)
+        if key not in study.every and text not in known and text not in said:
+            said[text] = loader.one(model, key, shape, dtype)[0]
+    return said
 
 
 def _shape_of(word: str, first: dict[str, groups.Group]) -> tuple[names.Shape, str]:

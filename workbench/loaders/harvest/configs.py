@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from .more_sources import ABSENT, SMALL
 from .sources import TABLE
 
 Json = dict[str, Any]
@@ -85,6 +86,8 @@ EXPERTS = [
     "n_experts",
     "num_moe_experts",
 ]
+# Lists that number layers of another model: only how many they are counts.
+COUNTED = re.compile(r"(target|aux|hidden)\w*_layer_ids$|aux_hidden_state_layers$")
 _TOP = [
     "num_experts_per_tok",
     "moe_topk",
@@ -221,7 +224,10 @@ def fields_of(cls: Any, config_class: Any, more: Json, distinct: bool = True) ->
         place = raw
         for parent in parents:
             place = place.setdefault(parent, {})
-        place[name] = copy.deepcopy(value)
+        if value == ABSENT:
+            place.pop(name, None)
+        else:
+            place[name] = _given(value)
     if re.search("NextN|MTP", cls.__name__):
         for holder in (raw, raw.get("text_config")):
             if isinstance(holder, dict) and not holder.get("num_nextn_predict_layers"):
@@ -236,6 +242,18 @@ def fields_of(cls: Any, config_class: Any, more: Json, distinct: bool = True) ->
     return raw
 
 
+def _given(value: Any) -> Any:
+    """Return what a row of the table gives; in place of the name of a config class a small config of it."""
+    if not isinstance(value, str) or not value.startswith(SMALL):
+        return copy.deepcopy(value)
+    import transformers
+
+    made = getattr(transformers, value.removeprefix(SMALL))()
+    raw: Json = json.loads(json.dumps(made.to_dict(), default=str))
+    shrink(raw)
+    return raw
+
+
 def shrink(raw: Json, experts: int = 4) -> None:
     """Cut layers and experts, in place; all else may have its real size on the meta device."""
     total = next((raw[k] for k in LAYERS if isinstance(raw.get(k), int)), None)
@@ -247,6 +265,8 @@ def shrink(raw: Json, experts: int = 4) -> None:
         if isinstance(raw.get(name), int) and raw[name] > least:
             raw[name] = least
     for name, value in list(raw.items()):
+        if COUNTED.search(name):
+            continue  # layers of the target, of which this config has none
         if total and isinstance(value, list) and len(value) == total and total > least:
             raw[name] = value[:least]
         elif name == "per_layer_config" and isinstance(value, dict) and total:

@@ -60,6 +60,8 @@ def start(folder: str) -> None:
         server_args=arguments,
         model_config=ModelConfig.from_server_args(arguments),
     )
+    with contextlib.suppress(ImportError):  # classes of several parts look others up in it
+        importlib.import_module("sglang.srt.models.registry")
     for name in ("linear", "parameter", "vocab_parallel_embedding", "moe.fused_moe_triton.layer"):
         with contextlib.suppress(ImportError):
             layer: Any = importlib.import_module(f"sglang.srt.layers.{name}")
@@ -203,6 +205,7 @@ class Builder:
         with set_default_torch_dtype(torch.bfloat16), torch.device("meta"), self.reads.watching():
             _decide_fusion(self.cls, config)
             model = self.cls(**{name: config})
+        _without_memory(model)
         if hasattr(model, "post_load_weights"):
             model.post_load_weights = lambda *_, **__: None
         return model
@@ -232,6 +235,18 @@ class Builder:
                     place[name] = value
                     added = True
         return added
+
+
+def _without_memory(model: Any) -> None:
+    """Replace the parameters that a class made on a device of its own choice."""
+    import torch
+
+    for module in model.modules():
+        for name, old in list(module._parameters.items()):
+            if old is not None and not old.is_meta:
+                new = torch.nn.Parameter(torch.empty_like(old, device="meta"), requires_grad=False)
+                new.__dict__.update(old.__dict__)
+                module._parameters[name] = new
 
 
 def holders(config: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

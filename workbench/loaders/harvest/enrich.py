@@ -39,7 +39,10 @@ def enriched(builder: Builder, raw: Json) -> tuple[Json, Json, list[str]]:
     other_names |= {
         name.rpartition(".")[2] for path, name in pairs if fields.at(raw, path) is not None
     }
-    for name in fields.absent(raw, builder.reads.names - other_names):
+    # A list that is counted may stand at the top or in a part: both have not been tried together.
+    asked = {n for n in builder.reads.names if configs.COUNTED.search(n)}
+    unknown += sorted(n for n in asked if fields.at(raw, n) is None)
+    for name in fields.absent(raw, builder.reads.names - other_names - asked):
         path, value = part + name, configs.guess(name)
         if isinstance(value, bool):
             rule = _flag(builder, raw, path, plain)
@@ -55,6 +58,16 @@ def enriched(builder: Builder, raw: Json) -> tuple[Json, Json, list[str]]:
             raw = fields.changed(raw, path, value)
             plain = _signature(builder, raw)
     return raw, added, unknown
+
+
+def is_flat_too(builder: Builder, raw: Json) -> bool:
+    """Tell whether the text model's fields may lie at the top of config.json, as older files have them."""
+    text = raw.get("text_config")
+    if builder.config_class is not None or not isinstance(text, dict):
+        return False
+    top = {name: value for name, value in raw.items() if name != "text_config"}
+    flat = {n: v for n, v in text.items() if not isinstance(v, dict)} | top
+    return bool(_try(builder, flat) == _signature(builder, raw))
 
 
 def _signature(builder: Builder, raw: Json) -> Any:

@@ -1,7 +1,7 @@
 """Sizes as expressions of config fields: found from what a class builds at several configs, and evaluated.
 
-An expression is a sum of terms ``[numerator, denominator, [[field, exponent], …]]``. Both the engine's Python
-and the workbench use this file.
+An expression is a sum of terms ``[numerator, denominator, [[field, exponent], …]]``; a field may be the whole
+part of a quotient, ``image_size//patch_size``. Both the engine's Python and the workbench use this file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def value_of(terms: Sequence[Sequence[Any]], point: Mapping[str, Any]) -> int | 
     for numerator, denominator, powers in terms:
         term = Fraction(numerator, denominator)
         for field, exponent in powers:
-            given = point.get(field)
+            given = _given(field, point)
             if not isinstance(given, int | float) or isinstance(given, bool):
                 return None
             value = Fraction(given)
@@ -38,6 +38,17 @@ def value_of(terms: Sequence[Sequence[Any]], point: Mapping[str, Any]) -> int | 
             term *= value**exponent
         total += term
     return int(total) if total.denominator == 1 else None
+
+
+def _given(field: str, point: Mapping[str, Any]) -> Any:
+    """Return a field, or the whole part of a quotient of two."""
+    one, quotient, other = field.partition("//")
+    if not quotient:
+        return point.get(field)
+    upper, lower = point.get(one), point.get(other)
+    if isinstance(upper, int) and isinstance(lower, int) and lower > 0:
+        return upper // lower
+    return None
 
 
 def credible(terms: Sequence[Sequence[Any]]) -> bool:
@@ -70,6 +81,15 @@ class Observations:
             self.pair[frozenset(changed)] = at
         return at
 
+    def keep(self, indices: Sequence[int], without: str) -> None:
+        """Forget all other observations, and that a field was changed."""
+        place = {old: new for new, old in enumerate(indices)}
+        self.points = [self.points[at] for at in indices]
+        self.single = {
+            f: place[at] for f, at in self.single.items() if at in place and f != without
+        }
+        self.pair = {both: place[at] for both, at in self.pair.items() if at in place}
+
     def sensitive(self, values: Mapping[int, int]) -> list[str]:
         """Return the fields that alone change a value."""
         return [
@@ -93,7 +113,8 @@ class Observations:
         if one_less and fields:  # places of an image, and one for the class
             tries.append([*one_less, *constant(1)])
         tries.append(self._affine(values, fields))
-        for terms in itertools.chain(tries, self._by_heads(values, fields)):
+        others = itertools.chain(self._by_heads(values, fields), self._by_patches(values, fields))
+        for terms in itertools.chain(tries, others):
             if terms is None or not credible(terms):
                 continue
             if all(value_of(terms, self.points[at]) == value for at, value in values.items()):
@@ -115,7 +136,32 @@ class Observations:
             sums = self._affine(scaled, [f for f in fields if scaled[self.single[f]] != scaled[0]])
             yield [[n, d, _product(powers, wide, heads)] for n, d, powers in sums or ()]
 
-    def _monomial(self, values: Mapping[int, int], fields: list[str]) -> Terms | None:
+    def _by_patches(self, values: Mapping[int, int], fields: list[str]) -> Iterator[Terms]:
+        """Yield the places of an image that its patches do not fill, with one for the class, or not."""
+        for image in fields:
+            patch = f"{image.removesuffix('image_size')}patch_size"
+            if not image.endswith("image_size") or patch not in fields:
+                continue
+            side = f"{image}//{patch}"
+            counts = {at: _given(side, self.points[at]) for at in values}
+            if not all(counts.values()):
+                continue
+            for inner, outer in ((0, 0), (0, 1), (1, 0)):  # n * n, n * n + 1, (n * n + 1) * more
+                scaled = {
+                    at: Fraction(value - outer, counts[at] ** 2 + inner)
+                    for at, value in values.items()
+                }
+                rest = [f for f in fields if scaled[self.single[f]] != scaled[0]]
+                for n, d, powers in self._monomial(scaled, rest) or ():
+                    factor = Fraction(n) / d
+                    both = factor.numerator, factor.denominator
+                    yield [
+                        [*both, [*powers, [side, 2]]],
+                        *([[*both, powers]] if inner else []),
+                        *constant(outer),
+                    ]
+
+    def _monomial(self, values: Mapping[int, Any], fields: list[str]) -> Terms | None:
         base = self.points[0]
         if not fields:
             return constant(values[0])

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from .configs import LAYERS, guess
+from .configs import COUNTED, LAYERS, guess
 
 Json = dict[str, Any]
 # No class builds or loads anything by these.
@@ -77,6 +77,8 @@ _ASKED = frozenset(
 _ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh", "gelu_new", "relu", "relu2", "swish")
 # How many layers come before the first with experts.
 DENSE_BEFORE = ("first_k_dense_replace", "moe_layer_start_index", "num_dense_layers")
+# Of one value in all models: an image has three colours.
+CONSTANT = ("in_chans",)
 _EMPTIED = [
     "q_lora_rank",
     "n_shared_experts",
@@ -171,6 +173,8 @@ def changed(raw: Json, path: str, value: Any) -> Json:
     place[name] = value
     if name in LAYERS and isinstance(old, int) and isinstance(value, int) and old:
         for other, items in place.items():
+            if COUNTED.search(other):
+                continue
             if isinstance(items, list) and len(items) == old:
                 place[other] = [items[i % old] for i in range(value)]
             elif isinstance(items, str) and other == "hybrid_override_pattern":
@@ -179,12 +183,25 @@ def changed(raw: Json, path: str, value: Any) -> Json:
 
 
 def sizes(raw: Json) -> dict[str, Any]:
-    """Return every field that is a number, by its path."""
-    return {
-        path: value
-        for path, value in leaves(raw)
-        if isinstance(value, int | float) and not isinstance(value, bool)
-    }
+    """Return every field that is a number, by its path; of a list that is counted, ``#`` is the length."""
+    found: dict[str, Any] = {}
+    for path, value in leaves(raw):
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            found[path] = value
+        elif is_counted(path, value):
+            found[f"{path}#"] = len(value)
+    return found
+
+
+def is_counted(path: str, value: Any) -> bool:
+    """Tell whether a field is a list of which only the length counts."""
+    return isinstance(value, list) and bool(value) and bool(COUNTED.search(path))
+
+
+def lengthened(raw: Json, path: str, count: int) -> Json:
+    """Return the config with so many entries in a list that is counted."""
+    value = at(raw, path)
+    return changed(raw, path, [*value, *range(value[-1] + 1, value[-1] + 1 + count)][:count])
 
 
 def lists(raw: Json) -> dict[str, list[Any]]:
@@ -207,6 +224,22 @@ def longer_list(value: list[Any]) -> list[Any]:
 def is_read(path: str, names: set[str]) -> bool:
     """Tell whether a class asks for a field, by its last name."""
     return path.rpartition(".")[2] in names
+
+
+_WIDE = ("hidden_size", "n_embd", "d_model", "embed_dim", "hidden_dim")
+_HEADS = ("num_attention_heads", "num_heads", "n_head", "n_heads", "encoder_attention_heads")
+
+
+def splits(raw: Json) -> bool:
+    """Tell whether every width is a multiple of the number of heads next to it: no part of a head is lost."""
+    found = sizes(raw)
+    for path, heads in found.items():
+        part, _, name = path.rpartition(".")
+        if name in _HEADS and isinstance(heads, int) and heads:
+            wide = (found.get(f"{part}.{w}" if part else w) for w in _WIDE)
+            if any(isinstance(w, int) and w % heads for w in wide):
+                return False
+    return True
 
 
 def larger(path: str, value: Any, taken: frozenset[Any] = frozenset()) -> list[Any]:

@@ -7,7 +7,7 @@ import re
 import time
 from typing import Any
 
-from . import fields, groups
+from . import fields, groups, names
 from .expressions import Observations, Terms
 from .groups import Group
 from .study import Json, Study
@@ -22,6 +22,8 @@ class Fits:
     def __init__(self, study: Study) -> None:
         self.study = study
         self.raws: list[Json] = [study.raw]
+        self.agreed: set[str] | None = None
+        self.loads: list[tuple[Json, Any]] = []
         self.seen: list[dict[str, Group]] = [self.groups(study.raw)]
         self.observations = Observations(fields.sizes(study.raw))
         self.kinds: dict[str, list[Any]] = {}
@@ -30,7 +32,13 @@ class Fits:
     def groups(self, raw: Json) -> dict[str, Group]:
         """Return the groups of all names that load at the first config, as they are at this one."""
         inverted, saved, found = self.study.keys(raw)
-        return groups.grouped({**inverted, **saved, **found})
+        if self.agreed is None:
+            both = saved.keys() & inverted.keys()
+            other = {names.template(k) for k in both if saved[k] != inverted[k]}
+            self.agreed = {names.template(k) for k in both} - other
+        # Where both agreed at first, what the engine asks for is true: transformers may not follow a field.
+        engine = {k: v for k, v in inverted.items() if names.template(k) in self.agreed}
+        return groups.grouped({**inverted, **saved, **engine, **found})
 
     def look(self, raw: Json, *changed: str) -> dict[str, Group] | None:
         """Build at another config and keep what was seen; None where the class cannot be built."""
@@ -54,6 +62,9 @@ class Fits:
         for path, value in list(fields.leaves(study.raw)):
             name = path.rpartition(".")[2]
             if fields.is_idle(path) or name == "model_type":
+                continue
+            if name in fields.CONSTANT:
+                self.kinds[path] = ["fixed", value]
                 continue
             if fields.is_read(path, read):
                 self._try(path, value)
@@ -111,11 +122,28 @@ class Fits:
         except Exception:
             return False
 
+    def alike(self, one: Json, other: Json) -> bool:
+        """Tell whether another config builds the same as one, and loads the same of what is wanted."""
+        if time.process_time() > self.study.until:
+            return False
+        try:
+            here = self.seen[self.raws.index(one)] if one in self.raws else self.groups(one)
+            return _same(here, self.groups(other)) and self._written(one) == self._written(other)
+        except Exception:
+            return False
+
+    def _written(self, raw: Json) -> Any:
+        """Return where the keys that are wanted at the first config land at this one."""
+        if raw not in [known for known, _ in self.loads]:
+            report = self.study.loader(raw).whole(self.study.wanted)
+            self.loads = [*self.loads[-3:], (raw, report["writes"])]
+        return next(writes for known, writes in self.loads if known == raw)
+
     def _try(self, path: str, value: Any) -> None:
         kind: list[Any] = ["fixed", value]
         if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
             taken = frozenset(fields.sizes(self.study.raw).values() if _counts(value) else ())
-            for other in fields.larger(path, value, taken):
+            for other in self._larger(path, value, taken):
                 before = len(self.seen)
                 seen = self.look(fields.changed(self.study.raw, path, other), path)
                 if seen is not None:
@@ -134,6 +162,8 @@ class Fits:
                     sized = value is not None and not odd
                     kind = ["free" if same else "size" if sized else "fixed", value]
                     break
+        elif fields.is_counted(path, value):
+            kind = self._counted(path, value)
         elif isinstance(value, list):
             kind = self._list(path, value)
         alternatives = fields.others(path, value)
@@ -142,6 +172,28 @@ class Fits:
         for other in alternatives:
             self._alternative(path, other, kind)
         self.kinds[path] = kind
+
+    def _larger(self, path: str, value: Any, taken: frozenset[Any]) -> list[Any]:
+        """Return larger values; last those with which heads no longer divide their width."""
+        raw, tries = self.study.raw, fields.larger(path, value, taken)
+        if value is None or not fields.splits(raw):
+            return tries
+        return sorted(tries, key=lambda one: not fields.splits(fields.changed(raw, path, one)))
+
+    def _counted(self, path: str, value: list[int]) -> list[Any]:
+        """Change how many entries a list has that numbers layers of another model."""
+        others = [fields.changed(self.study.raw, path, o) for o in fields.other_lists(value)]
+        if not all(map(self._builds_the_same, others)):
+            return ["fixed", value]
+        before, name = len(self.seen), f"{path}#"
+        seen = self.look(fields.lengthened(self.study.raw, path, 2 * len(value)), name)
+        if seen is None:
+            return ["fixed", value]
+        if _same(seen, self.seen[0]):
+            del self.seen[before:], self.raws[before:], self.observations.points[before:]
+            del self.observations.single[name]
+            return ["free", value]
+        return ["counted", value]
 
     def _list(self, path: str, value: list[Any]) -> list[Any]:
         """Change a list: free where that changes nothing, else what the rules of columns must explain.
@@ -161,9 +213,11 @@ class Fits:
             if seen is None or not _same(seen, self.seen[0]):
                 return ["list", value]
             del self.seen[-1], self.raws[-1], self.observations.points[-1]
-        if len(value) == self.study.last(self.study.raw):  # one entry a layer
-            return ["free" if tried else "fixed", value]
         longer = fields.changed(self.study.raw, path, fields.longer_list(value))
+        if len(value) == self.study.last(self.study.raw):  # one entry a layer
+            if self._can_build(longer) and not self._builds_the_same(longer):
+                return ["fixed", value]  # or not: its length counts by itself
+            return ["free" if tried else "fixed", value]
         free = "free" if self._builds_the_same(longer) else "sized"
         return [free if tried else "fixed", value]
 
@@ -188,7 +242,19 @@ class Fits:
             raw = self._double(self._double(self.study.raw, one), other)
             self.look(raw, one, other)
 
+    def fix(self, path: str) -> None:
+        """Take a field as fixed, and forget what was seen with other values of it."""
+        place = path.removesuffix("#")
+        base = fields.at(self.study.raw, place)
+        left = [at for at, raw in enumerate(self.raws) if fields.at(raw, place) == base]
+        self.raws = [self.raws[at] for at in left]
+        self.seen = [self.seen[at] for at in left]
+        self.observations.keep(left, path)
+        self.kinds[place] = ["fixed", base]
+
     def _double(self, raw: Json, path: str) -> Json:
+        if path.endswith("#"):
+            return fields.lengthened(raw, path[:-1], 2 * self.observations.points[0][path])
         at = self.observations.single[path]
         return fields.changed(raw, path, fields.at(self.raws[at], path))
 
@@ -212,12 +278,15 @@ class Fits:
             raw = self.study.raw
             for path in chosen:
                 if rng.random() <= share:
-                    raw = self._triple(raw, path) if new else self._double(raw, path)
+                    more = self._triple(raw, path) if new else self._double(raw, path)
+                    raw = more if fields.splits(more) or not fields.splits(raw) else raw
             if raw is not self.study.raw and self.look(raw) is not None:
                 return raw
         return None
 
     def _triple(self, raw: Json, path: str) -> Json:
+        if path.endswith("#"):
+            return fields.lengthened(raw, path[:-1], 3 * self.observations.points[0][path])
         base = fields.at(self.study.raw, path)
         seen = fields.at(self.raws[self.observations.single[path]], path)
         return fields.changed(raw, path, 3 * base if base and seen == 2 * base else seen)

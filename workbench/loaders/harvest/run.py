@@ -2,12 +2,14 @@
 
     python run.py [CLASS ...]
 
-Each class runs in a fork of its own: a crash or a hang costs one class.
+Each class runs in a fork of its own, as many at a time as HARVEST_JOBS says: a crash or a hang costs one.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import importlib
 import json
 import logging
@@ -19,12 +21,12 @@ import time
 import traceback
 import types
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-LIMIT = 90  # seconds of processor time a class
+LIMIT = 120  # seconds of processor time a class
 
 
 def package(name: str, folder: Path) -> None:
@@ -61,29 +63,63 @@ def prepare(names: Sequence[str] = ()) -> tuple[Any, Any, dict[str, Any], dict[s
     return importlib.import_module("workbench_harvest.class_map"), watch, found, errors
 
 
-def alone(work: Any, limit: int = LIMIT) -> dict[str, Any]:
-    """Run a function in a fork; return its result, or why there is none."""
-    with tempfile.TemporaryDirectory() as folder:
-        file, start = Path(folder, "result"), time.monotonic()
-        child = os.fork()
-        if child == 0:
-            signal.setitimer(signal.ITIMER_PROF, limit)
-            signal.alarm(20 * limit)
-            engine = sys.modules["workbench_harvest.engine"]
-            if not os.environ.get("HARVEST_LOUD"):
-                engine.quiet()
-            try:
-                result = work()
-            except BaseException as error:
-                text = traceback.format_exc()[-900:]
-                result = {"why": f"{type(error).__name__}: {str(error)[:200]}", "trace": text}
-            with contextlib.suppress(BaseException):
-                file.write_text(json.dumps(result, default=str))
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
+@dataclasses.dataclass
+class Fork:
+    """A function on its way in a process of its own."""
+
+    pid: int
+    folder: tempfile.TemporaryDirectory[str]
+    start: float
+
+    def result(self, status: int) -> dict[str, Any]:
+        """Return what the function returned, or why there is nothing; the process has ended."""
+        file = Path(self.folder.name, "result")
         made = json.loads(file.read_text()) if file.exists() else {"why": f"stopped: {status}"}
-        made["seconds"] = round(time.monotonic() - start, 1)
+        self.folder.cleanup()
+        made["seconds"] = round(time.monotonic() - self.start, 1)
         return dict(made)
+
+
+def forked(work: Callable[[], dict[str, Any]], limit: int = LIMIT) -> Fork:
+    """Start a function in a fork."""
+    folder = tempfile.TemporaryDirectory()
+    start = time.monotonic()
+    child = os.fork()
+    if child:
+        return Fork(child, folder, start)
+    signal.setitimer(signal.ITIMER_PROF, limit)
+    signal.alarm(20 * limit)
+    engine = sys.modules["workbench_harvest.engine"]
+    if not os.environ.get("HARVEST_LOUD"):
+        engine.quiet()
+    try:
+        result = work()
+    except BaseException as error:
+        text = traceback.format_exc()[-900:]
+        result = {"why": f"{type(error).__name__}: {str(error)[:200]}", "trace": text}
+    with contextlib.suppress(BaseException):
+        Path(folder.name, "result").write_text(json.dumps(result, default=str))
+    os._exit(0)
+
+
+def each(
+    work: Callable[[str], dict[str, Any]], names: Iterable[str], jobs: int
+) -> Iterator[dict[str, Any]]:
+    """Run a function for each name, some at a time; yield the records as they come."""
+    running: dict[int, tuple[str, Fork]] = {}
+
+    def ended() -> dict[str, Any]:
+        pid, status = os.wait()
+        name, fork = running.pop(pid)
+        return {"class": name} | fork.result(status)
+
+    for name in names:
+        if len(running) >= jobs:
+            yield ended()
+        fork = forked(functools.partial(work, name))
+        running[fork.pid] = name, fork
+    while running:
+        yield ended()
 
 
 def main() -> None:
@@ -100,11 +136,14 @@ def main() -> None:
     }
     print(json.dumps(head | {"modules": errors, "classes": sorted(found)}), file=out, flush=True)
     all_configs = sys.modules["workbench_harvest.configs"].Configs()
-    for name in sys.argv[1:] or sorted(found):
-        if name not in found or (not sys.argv[1:] and name.startswith("Transformers")):
-            continue
-        made = alone(lambda name=name: class_map.harvest(found[name], all_configs, watch))
-        print(json.dumps({"class": name} | made), file=out, flush=True)
+    wanted = sys.argv[1:] or [n for n in sorted(found) if not n.startswith("Transformers")]
+    jobs = int(os.environ.get("HARVEST_JOBS", "1"))
+    for record in each(
+        lambda name: class_map.harvest(found[name], all_configs, watch),
+        (name for name in wanted if name in found),
+        jobs,
+    ):
+        print(json.dumps(record), file=out, flush=True)
     out.close()
     os._exit(0)
 

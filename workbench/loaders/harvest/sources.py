@@ -1,20 +1,21 @@
 """The maintained table of config sources: what neither the name of a class nor an annotation tells.
 
 A row is a config class (``hf:`` in front takes transformers' own where SGLang has one of that name) with the
-fields to set in it, by path; or "" with a whole small config.json, in which ``model_type`` is given.
+fields to set in it, by path; or "" with a whole small config.json, in which ``model_type`` is given. The
+value ``ABSENT`` takes a field out; ``SMALL`` with the name of a transformers config class gives a small one.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-Json = dict[str, Any]
+from .more_sources import MORE
 
+Json = dict[str, Any]
 _FLASH: Json = {
     "num_target_layers": 36,
     "block_size": 16,
-    "dflash_config": {"mask_token_id": 1, "target_layer_ids": [1, 2]},
-    "target_layer_ids": [1, 2],
+    "dflash_config": {"mask_token_id": 1, "target_layer_ids": [1, 2, 3]},
 }
 _SPARK: Json = _FLASH | {
     "dflash_config": _FLASH["dflash_config"] | {"markov_rank": 64, "markov_head_type": "vanilla"},
@@ -152,10 +153,8 @@ TABLE: dict[str, tuple[str, Json]] = {
     "LlamaForCausalLMEagle3": ("LlamaConfig", {"draft_vocab_size": 4096} | _ONE),
     "LlamaForCausalLMEagle": ("LlamaConfig", _ONE),
     "Qwen2ForCausalLMEagle": ("Qwen2Config", _ONE),
-    "Eagle3DeepseekV2ForCausalLM": ("DeepseekV3Config", {"draft_vocab_size": 4096} | _ONE),
     "DeepseekV3ForCausalLMNextN": ("DeepseekV3Config", {}),
     "DeepseekV32ForCausalLM": ("DeepseekV3Config", {}),
-    "DeepseekForCausalLM": ("DeepseekV2Config", {}),
     "Glm4MoeForCausalLMNextN": ("Glm4MoeConfig", {}),
     "InternLM2ForCausalLM": ("LlamaConfig", {"bias": False}),
     "DFlashDraftModel": ("Qwen3Config", _FLASH),
@@ -169,10 +168,7 @@ TABLE: dict[str, tuple[str, Json]] = {
     "Gemma2ForCausalLM": ("Gemma2Config", _GELU),
     "Gemma2ForSequenceClassification": ("Gemma2Config", _GELU),
     "Qwen3_5ForCausalLMMTP": ("Qwen3_5Config", {}),
-    "SarvamMLAForCausalLM": ("DeepseekV3Config", {}),
-    "InternS1ProForConditionalGeneration": ("Qwen3VLMoeConfig", {}),
     "MossVLForConditionalGeneration": ("Qwen3VLConfig", {}),
-    "DeepseekV4ForCausalLM": ("DeepSeekV4Config", {}),
     "DeepseekV4ForCausalLMDSpark": ("DeepSeekV4Config", {"markov_rank": 64}),
     "BertModel": ("BertConfig", _ABSOLUTE),
     "Contriever": ("BertConfig", _ABSOLUTE),
@@ -184,19 +180,10 @@ TABLE: dict[str, tuple[str, Json]] = {
         "Phi3Config",
         {"hidden_act": "gegelu", "rope_embedding_base": 10000.0, "mup_attn_multiplier": 1.0},
     ),
-    "Qwen2VLForConditionalGeneration": (
-        "Qwen2VLConfig",
-        {"vision_config.in_channels": 3, "vision_config.in_chans": 3},
-    ),
-    "MiMoV2FlashForCausalLM": (
-        "MiMoV2FlashConfig",
-        {"hybrid_layer_pattern": [0, 1], "moe_layer_freq": [0, 1]},
-    ),
     "MiMoV2ForCausalLM": (
         "MiMoV2FlashConfig",
         {"hybrid_layer_pattern": [0, 1], "moe_layer_freq": [0, 1]},
     ),
-    "Lfm2MoeForCausalLM": ("Lfm2MoeConfig", {"layer_types": ["conv", "full_attention"]}),
     "BaichuanForCausalLM": ("LlamaConfig", {}),
     "BaiChuanForCausalLM": ("LlamaConfig", {}),
     "MiMoForCausalLM": ("Qwen2Config", {}),
@@ -213,15 +200,13 @@ TABLE: dict[str, tuple[str, Json]] = {
     "ExaoneMoeForCausalLM": ("ExaoneMoeConfig", _EXAONE),
     "ExaoneMoEForCausalLM": ("ExaoneMoeConfig", _EXAONE),
     "ExaoneMoEForCausalLMMTP": ("ExaoneMoeConfig", _EXAONE),
-    "Step3p5ForCausalLM": ("Step3p5Config", _STEP_MOE),
-    "Step3p5MTP": ("Step3p5Config", _STEP_MOE),
     "Qwen3_5ForConditionalGeneration": ("Qwen3_5Config", _NO_STACKS),
     "Qwen3_5MoeForConditionalGeneration": ("Qwen3_5MoeConfig", _NO_STACKS),
     "InternVLChatModel": ("", _INTERN),
     "InternS2PreviewForConditionalGeneration": ("InternS2PreviewConfig", _NO_STACKS),
     "DeepseekOCRForCausalLM": (
         "",
-        _OCR | {"model_type": "deepseek_vl_v2", "text_config": _OCR["language_config"]},
+        _OCR | {"model_type": "deepseek_vl_v2"},
     ),
     "UnlimitedOCRForCausalLM": (
         "",
@@ -238,13 +223,8 @@ TABLE: dict[str, tuple[str, Json]] = {
         },
     ),
     "Cohere2MoeForCausalLM": ("hf:Cohere2MoeConfig", {"num_shared_experts": 1}),
-    "LongcatFlashForCausalLMNextN": (
-        "hf:LongcatFlashConfig",
-        {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},
-    ),
     "Ernie4_5_ForCausalLM": ("Ernie4_5Config", {}),
     "Ernie4_5ForCausalLM": ("Ernie4_5Config", {}),
-    "NemotronHForCausalLMMTP": ("NemotronHConfig", {"num_nextn_predict_layers": 1}),
     "DeepseekV2ForCausalLM": (
         "",
         _KIMI_TEXT
@@ -298,10 +278,6 @@ TABLE: dict[str, tuple[str, Json]] = {
             },
         },
     ),
-    "MuseGlimmerForCausalLM": (
-        "MuseGlimmerConfig",
-        {"image_token_id": 10, "video_token_id": 11, "text_config.num_hidden_layers": 2},
-    ),
     "InternS1ForConditionalGeneration": ("InternVLConfig", {"text_config": _QWEN3}),
     "DeciLMForCausalLM": (
         "",
@@ -326,7 +302,6 @@ TABLE: dict[str, tuple[str, Json]] = {
             "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"],
         },
     ),
-    "DSparkMiniMaxDraftModel": ("MiniMaxM3VLTextConfig", _SPARK | {"use_gemma_norm": True}),
     "Dots3NoteForCausalLMNextN": (
         "Dots3Config",
         {
@@ -375,3 +350,4 @@ TABLE: dict[str, tuple[str, Json]] = {
         {"qk_norm_type": "per_layer", "use_qk_norm": True, "rotary_dim": 64},
     ),
 }
+TABLE |= MORE

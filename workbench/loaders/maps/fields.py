@@ -42,6 +42,8 @@ def read(found: ClassMap, raw: Mapping[str, Any]) -> Values:
     """
     if raw.get("quantization_config") or raw.get("compression_config"):
         raise NotCovered("the map of this class is of weights that are not quantised")
+    if found.flat and "text_config" not in raw:
+        raw = {**raw, "text_config": {n: v for n, v in raw.items() if not isinstance(v, Mapping)}}
     for path in found.unknown:
         if _at(raw, path) not in (_ABSENT, None):
             raise NotCovered(f"{path} is set, and what the class does with it was not tried")
@@ -71,12 +73,17 @@ class _Reader:
         sort, seen = kind[0], kind[1:]
         if (
             isinstance(seen[0], list)
-            and sort != "sized"
+            and sort not in ("sized", "counted")
             and path not in self.listed
             and self._listed_alike(path, seen[0], sort)
         ):
             return
         value = self._value(path, sort)
+        if sort == "counted":
+            if not isinstance(value, list) or not value:
+                raise NotCovered(f"{path} is {value!r:.60}, and the number of its entries decides")
+            self.sizes[f"{path}#"] = len(value)
+            return
         if sort == "free":
             if isinstance(value, str | dict):
                 raise NotCovered(f"{path} is of another kind than was tried")

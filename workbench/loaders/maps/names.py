@@ -83,7 +83,8 @@ class Names:
             if len(numbers) == near.template.count("{}"):
                 return Known(near.reaction, near.template.format(*numbers))
             return None
-        reaction = self.found.words.get(self._word(key))
+        words = self.found.words
+        reaction = words.get(self._word(key)) or words.get(template_of(key))
         # A word that raised may have raised because of its shape.
         return Known(reaction) if reaction and reaction not in ("raises", "loads") else None
 

@@ -76,7 +76,10 @@ class ClassMap(msgspec.Struct, frozen=True):
     bounds
         Field -> the largest number that it holds for.
     families, beyond, words
-        What the loader did with names that almost match: by family; behind the last layer; alone.
+        What the loader did with names that almost match: by family; behind the last layer; alone, or written
+        by transformers for nothing.
+    flat
+        Whether the fields of ``text_config`` may lie at the top of config.json instead.
     """
 
     module: str
@@ -95,6 +98,7 @@ class ClassMap(msgspec.Struct, frozen=True):
     families: dict[str, Any] = {}
     beyond: Any = ""
     words: dict[str, str] = {}
+    flat: bool = False
 
 
 class Maps(msgspec.Struct, frozen=True):

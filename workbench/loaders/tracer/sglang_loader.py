@@ -63,6 +63,7 @@ class SGLang:
             os.environ.setdefault("SGLANG_USE_CPU_ENGINE", "1")
         import sglang  # noqa: F401 - its import patches transformers
 
+        _find_registry()
         self.version = version_of("sglang")
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         self._work = tempfile.TemporaryDirectory(prefix="workbench-")
@@ -121,10 +122,7 @@ class SGLang:
         if draft is None:
             draft = bool(job.get("target")) or bool(re.search("eagle|nextn|mtp", named, re.I))
         server = Path(job["target"]) if job.get("target") else None if draft else folder
-        if server is None:
-            server = Path(self._work.name) / "target"
-            server.mkdir(exist_ok=True)
-            (server / "config.json").write_text(json.dumps(TINY_TARGET))
+        server = server or self._tiny_target()
         arguments = self._publish(server)
         config = ModelConfig.from_server_args(
             arguments, model_path=str(folder), is_draft_model=draft
@@ -132,7 +130,22 @@ class SGLang:
         self._join(arguments, config)
         return config
 
+    def _tiny_target(self) -> Path:
+        folder = Path(self._work.name) / "target"
+        folder.mkdir(exist_ok=True)
+        (folder / "config.json").write_text(json.dumps(TINY_TARGET))
+        return folder
+
     def _publish(self, server: Path) -> Any:
+        """Publish a server's arguments; what SGLang refuses to serve on a CPU, it may serve on a GPU."""
+        try:
+            return self._published(server)
+        except Exception as error:
+            if self.device != "cpu" or "arg_groups" not in place_of(error):
+                raise
+            return self._published(self._tiny_target())
+
+    def _published(self, server: Path) -> Any:
         from sglang.srt import server_args as module
 
         arguments = self._arguments.get(str(server))
@@ -247,6 +260,20 @@ class SGLang:
         if not values and watch.needs_values(error):
             text = shorten(error)
             raise Unsupported(f"the class cannot be built without values: {text}") from error
+
+
+def _find_registry() -> None:
+    """Let classes of several parts find the registry of all models, which is imported only for them."""
+    from sglang.srt import models as package
+
+    models: Any = package
+
+    def find(name: str) -> Any:
+        if name == "registry":
+            return importlib.import_module("sglang.srt.models.registry")
+        raise AttributeError(name)
+
+    models.__getattr__ = find
 
 
 def load_as_on_a_gpu() -> None:
