@@ -23,7 +23,7 @@ def rule(*found: Ruled) -> Rule:
     def check(s: Served) -> Iterator[Ruled]:
         yield from found
 
-    return Rule("made up", check, passed=False)
+    return Rule("made up", check, later=True)
 
 
 def bad(code: str, moment: Moment, state: State = "wrong", *edits: Edit) -> Ruled:
@@ -190,7 +190,7 @@ def test_what_is_left_is_asked_of_the_corrected_line() -> None:
         many = s.settings.number("tp-size") == 8
         yield bad("a", "load", "wrong", FEWER) if many else fine("made up", "fits")
 
-    asked = dataclasses.replace(question(), rules=(Rule("made up", check, passed=False),))
+    asked = dataclasses.replace(question(), rules=(Rule("made up", check, later=True),))
     assert answer.line(asked).left == ()
 
 

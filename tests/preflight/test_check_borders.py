@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +116,59 @@ def test_a_checkpoint_that_cannot_be_compared_says_why(tmp_path: Path) -> None:
     state, _, how = found["keys of the target"]
     assert state == "open"
     assert how
+
+
+def test_why_the_keys_of_a_model_are_not_compared(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    line = f"{EAGLE}3 --speculative-draft-model-path"
+    for draft, why in (
+        ("some/draft", "it is neither here nor in the local cache of the Hub"),
+        (tmp_path, "its weights are not here"),
+    ):
+        found = items(workbench.check(f"{line} {draft}", engine=NEW))
+        assert found["keys of the draft"] == ("open", True, why)
+
+
+@pytest.mark.parametrize(
+    ("quantised", "essential"),
+    [
+        (None, False),
+        ({"quant_method": "fp8"}, False),
+        ({"quant_method": "mxfp4"}, False),
+        ({"quant_method": "awq"}, True),
+        # SGLang 0.5.14 reads the method from other fields, or refuses the config.
+        ({"bits": 4}, True),
+        ({"quant_method": None}, True),
+    ],
+)
+def test_a_target_without_a_map_decides_where_its_quantisation_is_a_rare_one(
+    root: Path, tmp_path: Path, quantised: dict[str, Any] | None, essential: bool
+) -> None:
+    source = root / "data/incident/target"
+    config = json.loads((source / "config.json").read_text())
+    config |= {"architectures": ["MistralForCausalLM"], "quantization_config": quantised}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    shutil.copy(source / "model.safetensors", tmp_path)
+    found = workbench.check(f"sglang serve --model-path {tmp_path}", engine=NEW)
+    assert found.ok is (None if essential else True)
+    kinds = {item.kind for item in found.verdict.coverage.items}
+    assert ("loading" in kinds, "key" in kinds) == (not essential, essential)
+
+
+@pytest.mark.parametrize(
+    ("line", "engine", "compared"),
+    [
+        ("vllm serve", "vllm==0.14.0", True),
+        ("vllm serve", "vllm", False),
+        ("trtllm-serve", "tensorrt-llm==1.1.0", False),
+    ],
+)
+def test_of_other_engines_keys_are_compared_with_those_of_a_release_of_vllm(
+    root: Path, line: str, engine: str, compared: bool
+) -> None:
+    found = workbench.check(f"{line} {root}/data/incident/target", engine=engine)
+    kinds = {item.kind for item in found.verdict.coverage.items}
+    assert {"key", "loading"} & kinds == ({"key"} if compared else set())
 
 
 @pytest.mark.parametrize(

@@ -280,7 +280,8 @@ def _loading(role: str, served: Served, opened: Opened, target: Opened | None) -
             role, None, f"{error.what} ({error.why})" if error.why else error.what
         )
     suspected = any(one.severity == "error" and one.changes_output for one in diff.findings)
-    plain = str(config.quantization.get("quant_method") or "fp8") in ("fp8", "mxfp4")
+    # A quantisation that the config does not name is none of those that are served every day.
+    plain = not config.quantization or config.quantization.get("quant_method") in ("fp8", "mxfp4")
     if role == question.TARGET and plain and diff.ok is None and not suspected:
         # As where its class is not described: a target that is served every day needs no map of ours.
         return question.Loading(role, None, diff.summary)

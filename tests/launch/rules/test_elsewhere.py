@@ -83,6 +83,108 @@ def test_ngram_needs_no_draft_and_no_crossed_bounds() -> None:
         assert workbench.check(given, engine=f"vllm=={V}").ok is ok
 
 
+def ruling(name: str, given: str, engine: str = f"vllm=={V}") -> tuple[str, str]:
+    """Return the state of an item, with the code of its fault or how it was settled."""
+    found = workbench.check(given, engine=engine)
+    item = next(item for item in found.verdict.coverage.items if item.name == name)
+    return item.state, found.faults[0].code if item.state == "wrong" else item.how
+
+
+NUMBER_NOT_KNOWN = (
+    "there is no num_speculative_tokens, and whether the draft's config gives it is not known"
+)
+
+
+@pytest.mark.parametrize(
+    ("config", "state", "says"),
+    [
+        # Of its own method each: SpeculativeConfig.__post_init__ and _validate_suffix_decoding
+        ({"method": "ngram"}, "wrong", "tokens_missing"),
+        ({"method": "suffix"}, "ok", "method suffix"),  # the depth of its tree
+        ({"method": "mtp"}, "open", NUMBER_NOT_KNOWN),
+        ({"method": "medusa", "model": "some/draft"}, "open", NUMBER_NOT_KNOWN),
+        ({"method": None, "model": "some/eagle3"}, "open", NUMBER_NOT_KNOWN),
+        # By the draft's config: one that is here, one that is not, one of another form
+        ({"model": DRAFT}, "wrong", "tokens_missing"),
+        ({"method": "eagle", "model": DRAFT}, "wrong", "tokens_missing"),
+        ({"model": "some/draft"}, "open", NUMBER_NOT_KNOWN),
+        ({"model": "data/incident/drafts/speculators"}, "open", NUMBER_NOT_KNOWN),
+        ({}, "open", NUMBER_NOT_KNOWN),
+    ],
+)
+def test_a_number_of_tokens_that_is_not_given_may_come_from_elsewhere(
+    config: dict[str, str], state: str, says: str
+) -> None:
+    given = line(**({"model": None, "num_speculative_tokens": None} | config))
+    assert ruling("speculative configuration", given) == (state, says)
+
+
+def test_a_number_of_tokens_in_the_draft_s_config(tmp_path: Path) -> None:
+    config = json.loads(Path(DRAFT, "config.json").read_text())
+    for number, state in ((3, "ok"), (None, "wrong")):
+        (tmp_path / "config.json").write_text(json.dumps(config | {"n_predict": number}))
+        given = line(model=str(tmp_path), num_speculative_tokens=None)
+        assert ruling("speculative configuration", given)[0] == state
+
+
+@pytest.mark.parametrize(
+    ("method", "state"),
+    [
+        *((name, "ok") for name in ("ngram", "suffix", "mtp", "mimo_mtp")),
+        *((name, "wrong") for name in ("eagle", "eagle3", "medusa", "draft_model")),
+    ],
+)
+def test_a_number_of_tokens_without_a_model(method: str, state: str) -> None:
+    found = ruling("speculative configuration", line(method=method, model=None))
+    assert found == (state, "model_missing" if state == "wrong" else f"method {method}")
+
+
+def test_methods_without_a_model_that_came_later() -> None:
+    for method, engine in (("ngram_gpu", "0.18.0"), ("extract_hidden_states", "0.18.0")):
+        given = line(method=method, model=None)
+        assert ruling("speculative configuration", given, f"vllm=={engine}")[0] == "ok"
+        assert ruling("speculative configuration", given)[0] == "open"  # 0.14.0 has no such method
+
+
+@pytest.mark.parametrize("config", [{"method": "ngram_gpu"}, {"method": None, "model": "ngram"}])
+def test_bounds_are_crossed_however_ngram_is_asked_for(config: dict[str, str | None]) -> None:
+    for low, state in ((4, "ok"), (5, "wrong")):
+        bounds = {"prompt_lookup_min": low, "prompt_lookup_max": 4}
+        given = line(**({"model": None} | config | bounds))
+        assert ruling("speculative configuration", given, "vllm==0.18.0")[0] == state
+
+
+@pytest.mark.parametrize(
+    ("name", "state"), [("eagle3-of-mine", "ok"), ("my-eagle-head", "ok"), ("my-llama", "wrong")]
+)
+def test_a_draft_is_of_its_kind_by_its_name_or_its_config(
+    tmp_path: Path, name: str, state: str
+) -> None:
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "config.json").write_bytes(Path(TARGET, "config.json").read_bytes())
+    given = line(method=None, model=str(tmp_path / name))
+    assert ruling("speculative configuration", given)[0] == state
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "state", "how"),
+    [
+        (TARGET, "", "ok", "the checkpoint's own"),
+        (TARGET, "--quantization $Q", "open", "it is not known"),
+        ("some/target", "--quantization fp8", "open", "it is not known"),
+        (
+            TARGET,
+            "--quantization fp8",
+            "open",
+            "fp8 is asked for, and the checkpoint is not quantised",
+        ),
+    ],
+)
+def test_a_quantisation_that_is_not_known(target: str, options: str, state: str, how: str) -> None:
+    given = f"vllm serve {target} {options}"
+    assert ruling("quantisation of the target", given) == (state, how)
+
+
 def test_an_ordinary_draft_is_refused_by_old_releases_only() -> None:
     given = line(method=None, model=TARGET)
     assert workbench.check(given, engine="vllm==0.14.0").faults[0].code == "plain_draft"
@@ -139,6 +241,9 @@ def test_options_are_on_file_for_every_release_that_was_read() -> None:
         (["m", "--served-model-name", "a", "b", "--seed", "1"], []),
         (["m", "-O3"], []),
         (["m", "--hf-token"], []),
+        (["m", "-h"], []),
+        (["m", "--help"], []),
+        (["m", "--h"], ["ambiguous"]),
         (["m", "other"], ["stray"]),
         (["m", "--enable"], ["ambiguous"]),
         (["m", "--download-dir", "None"], []),

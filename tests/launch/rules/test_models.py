@@ -283,3 +283,23 @@ def test_the_quantisation(asked: str, method: str | None, right: str) -> None:
     assert repaired(QUANTISATION, made) == ("" if "wrong" in right else words)
     for nothing in (None, Model("t")):
         assert answer(QUANTISATION, ask(words, target=nothing)) == "open"
+
+
+@pytest.mark.parametrize("asked", ["", "awq", "fp8"])
+@pytest.mark.parametrize(
+    ("block", "named"),
+    [
+        ({"bits": 4}, False),
+        ({"bits": 4, "quant_method": None}, False),
+        ({"bits": 4, "quant_method": ""}, False),
+        ({"bits": 4, "quant_method": "awq"}, True),
+        ({}, True),  # as without one
+    ],
+)
+def test_a_quantisation_without_a_name_is_neither_none_nor_another(
+    asked: str, block: dict[str, Any], named: bool
+) -> None:
+    # _verify_quantization takes the method that is asked for, or finds one by other fields.
+    target = LLAMA | {"quantization_config": block}
+    made = ask(f"--quantization {asked}" if asked else "", target=target)
+    assert (answer(QUANTISATION, made) == "open") == (not named)

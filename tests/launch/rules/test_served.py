@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,14 @@ from tests.launch.rules.asking import LLAMA, NEWEST, answer, ask, found
 from workbench.checkpoint.config import Config
 from workbench.core.verdict import State
 from workbench.launch.read import read_launch
+from workbench.launch.rules import (
+    arguments,
+    companions,
+    exclusions,
+    models,
+    speculation,
+    tree,
+)
 from workbench.launch.rules.corrected import corrected, line_of
 from workbench.launch.rules.records import (
     Edit,
@@ -146,45 +155,68 @@ def test_a_fault_is_certain_an_error_and_changes_what_is_served() -> None:
     assert not remark.finding.changes_output
 
 
-def _rule(state: State, moment: Moment, passed: bool = True) -> Rule:
+def _rule(state: State, moment: Moment, later: bool = False) -> Rule:
     def check(s: Served) -> Iterator[Ruled]:
         yield dataclasses.replace(fine("made up", "how"), state=state, moment=moment)
 
-    return Rule("made up", check, passed=passed)
+    return Rule("made up", check, later=later)
 
 
 @pytest.mark.parametrize(
-    ("state", "moment", "passed", "form", "version", "right"),
+    ("state", "moment", "later", "form", "version", "right"),
     [
-        ("wrong", "checks", True, "command line", "0.5.14", "wrong"),
-        ("wrong", "checks", True, "log", "0.5.14", "ok"),
-        ("wrong", "parser", True, "log", "0.5.14", "ok"),
-        ("wrong", "load", True, "log", "0.5.14", "wrong"),
-        ("wrong", "checks", False, "log", "0.5.14", "wrong"),
-        ("open", "checks", True, "log", "0.5.14", "open"),
-        ("wrong", "checks", True, "command line", "99.0", "open"),
-        ("ok", "unknown", True, "command line", "99.0", "open"),
-        ("open", "unknown", True, "command line", "99.0", "open"),
-        ("wrong", "checks", True, "log", "99.0", "ok"),
+        ("wrong", "checks", False, "command line", "0.5.14", "wrong"),
+        ("wrong", "checks", False, "log", "0.5.14", "ok"),
+        ("wrong", "parser", False, "log", "0.5.14", "ok"),
+        ("wrong", "load", False, "log", "0.5.14", "wrong"),
+        ("wrong", "checks", True, "log", "0.5.14", "wrong"),
+        ("open", "checks", False, "log", "0.5.14", "open"),
+        ("wrong", "checks", False, "command line", "99.0", "open"),
+        ("ok", "unknown", False, "command line", "99.0", "open"),
+        ("open", "unknown", False, "command line", "99.0", "open"),
+        ("wrong", "checks", False, "log", "99.0", "ok"),
     ],
 )
 def test_what_weakens_a_ruling(
-    state: State, moment: Moment, passed: bool, form: str, version: str, right: str
+    state: State, moment: Moment, later: bool, form: str, version: str, right: str
 ) -> None:
     asked = ask("--tp 8", version)
     launch = dataclasses.replace(asked.launch, form=form)  # type: ignore[arg-type]
     served = dataclasses.replace(asked, launch=launch)
-    one = next(one for _, one in ruled(served, [_rule(state, moment, passed)]))
+    one = next(one for _, one in ruled(served, [_rule(state, moment, later)]))
     assert one.state == right
     assert ("was not read" in one.how) == (version == "99.0" and state != "open" and form != "log")
 
 
-def test_the_rules_that_a_server_has_not_passed_when_it_prints_its_arguments() -> None:
-    # ServerArgs is printed once its own checks are done; models, groups and memory come later.
-    assert [rule.name for rule in RULES if rule.passed] == [
-        "the parser takes every argument", "options that exclude or need each other",
-        "what speculative decoding goes together with", "context length", "quantisation of the target",
-    ]  # fmt: skip
+NEW_KIND = LLAMA | {"model_type": "qwen4_exp"}
+FP8 = LLAMA | {"quantization_config": {"quant_method": "fp8"}}
+LATER = ("model_absent", "model_type_too_new")
+
+
+# launch_server runs `check_server_args` and then prints the arguments (engine.py of 0.4.4, 0.5.8 and 0.5.14).
+@pytest.mark.parametrize(
+    ("name", "words", "target", "version", "code"),
+    [
+        (arguments.NAME, "--tpp 2", LLAMA, "0.5.14", "argument_unknown"),
+        (companions.NAME, "--served-model-name a:b", LLAMA, "0.5.14", "together_name_with_colon"),
+        (speculation.ALGORITHM, "--speculative-algorithm DFLASH", LLAMA, "0.5.14", "no_draft"),
+        (tree.SHAPE, f"{EAGLE3} --speculative-num-steps 3", LLAMA, "0.5.14", "no_topk"),
+        (exclusions.WITH_OTHERS, f"{EAGLE3} --pp-size 2", LLAMA, "0.5.14", "excludes_pipeline"),
+        (GROUPS, "--tp 8 --nnodes 3", LLAMA, "0.5.14", "nodes_and_ranks"),
+        (models.CONTEXT, "--context-length 8193", LLAMA, "0.5.14", "context_too_long"),
+        (models.QUANTISATION, "--quantization awq", FP8, "0.5.14", "quantisation_differs"),
+        # The models may be read later: in 0.4.4 the configs are.
+        (models.THERE, "", Model("t", absent=True), "0.5.14", "model_absent"),
+        (models.CLASS, "", NEW_KIND, "0.4.4", "model_type_too_new"),
+    ],
+)
+def test_what_a_server_has_passed_when_it_prints_its_arguments(
+    name: str, words: str, target: dict[str, Any] | Model, version: str, code: str
+) -> None:
+    asked = ask(words, version, target)
+    assert answer(name, asked) == f"wrong {code}"
+    printed = dataclasses.replace(asked, launch=dataclasses.replace(asked.launch, form="log"))
+    assert answer(name, printed) == ("ok" if code not in LATER else f"wrong {code}")
 
 
 def test_the_rules_that_need_the_models_and_the_items() -> None:

@@ -38,7 +38,10 @@ HEADS = "attention heads by tensor parallel size"
 CONTEXT = "context length"
 QUANTISATION = "quantisation of the target"
 _EAGLE = ("eagle", "eagle3")
-_LOOKUP = ("ngram", "[ngram]", "ngram_gpu", "suffix")
+_NGRAM = ("ngram", "[ngram]", "ngram_gpu")
+_LOOKUP = (*_NGRAM, "suffix")
+# Methods whose draft is a part of the target, or that need none.
+_NO_MODEL = re.compile(r"mtp|.*_mtp|extract_hidden_states")
 # Types of config that are drafts of their own kind, or are made one.
 _OWN_DRAFT = re.compile(
     r"mtp|medusa|mlp_speculator|eagle|speculator|deepseek_v3|mimo|glm4_moe|ernie|qwen3_next|longcat|nextn"
@@ -187,30 +190,19 @@ def _configured(s: ServedElsewhere, config: dict[str, Any]) -> Iterator[Ruled]:
     if s.method and s.method not in (*rows.names("vllm", "method", s.release), "[ngram]"):
         yield unclear(SPECULATION, f"the method {s.method} is not one of {s.who} that is known")
         return
-    lookup = s.method in _LOOKUP or model in _LOOKUP
-    if (
-        model is None
-        and number is not None
-        and not lookup
-        and s.method != "mtp"
-        and not s.method.endswith("_mtp")
-    ):
+    alone = s.method in _LOOKUP or _NO_MODEL.fullmatch(s.method)
+    if model is None and number is not None and not alone:
         yield _checked(
             s,
             "model_missing",
             "there is a number of speculative tokens, and no draft model",
             'Add "model" with the draft to --speculative-config.',
         )
-    if number is None and (lookup or _draws_alone(s)):
-        yield _checked(
-            s,
-            "tokens_missing",
-            "--speculative-config has no num_speculative_tokens",
-            'Add "num_speculative_tokens": 3 to it.',
-        )
+    if number is None:
+        yield from _without_number(s)
     low, high = config.get("prompt_lookup_min"), config.get("prompt_lookup_max")
     if (
-        s.method in ("ngram", "[ngram]")
+        (s.method or model) in _NGRAM
         and isinstance(low, int)
         and isinstance(high, int)
         and low > high
@@ -224,12 +216,33 @@ def _configured(s: ServedElsewhere, config: dict[str, Any]) -> Iterator[Ruled]:
     yield from _plain_draft(s, model)
 
 
-def _draws_alone(s: ServedElsewhere) -> bool:
-    """Whether the draft's config has no number of its own: then one must be given."""
+def _without_number(s: ServedElsewhere) -> Iterator[Ruled]:
+    """Rule a configuration without a number of tokens."""
+    found = _number_elsewhere(s)
+    if found is None:
+        why = "there is no num_speculative_tokens, and whether the draft's config gives it is not known"
+        yield unclear(SPECULATION, why)
+    elif not found:
+        yield _checked(
+            s,
+            "tokens_missing",
+            "--speculative-config has no num_speculative_tokens",
+            'Add "num_speculative_tokens": 3 to it.',
+        )
+
+
+def _number_elsewhere(s: ServedElsewhere) -> bool | None:
+    """Whether vLLM takes the number of tokens from elsewhere; None where that is not known."""
+    if s.method in _NGRAM:
+        return False
+    if s.method == "suffix":  # the depth of its tree
+        return True
     draft = s.draft
     if s.method not in _EAGLE or draft is None or not draft.readable:
-        return False
-    return draft.config.layout != "speculators" and draft.config.get("n_predict") is None
+        return None
+    if draft.config.layout == "speculators":
+        return None
+    return draft.config.get("n_predict") is not None
 
 
 def _plain_draft(s: ServedElsewhere, model: Any) -> Iterator[Ruled]:

@@ -253,7 +253,10 @@ def quantisation(s: Served) -> Iterator[Ruled]:
         return
     has = str(target.config.quantization.get("quant_method") or "").lower()
     raw = s.settings.raw("quantization")
-    if asked is not None and asked == has and has in _HALF_ONLY and _bfloat16(s, target):
+    if target.config.quantization and not has:
+        # SGLang takes the method that is asked for, or finds one by other fields, or refuses the config.
+        yield unclear(QUANTISATION, "the target's quantization_config names no quant_method")
+    elif asked is not None and asked == has and has in _HALF_ONLY and _bfloat16(s, target):
         yield _half_only(s, asked, target)
     elif asked is None or asked.lower() == has:
         yield fine(QUANTISATION, f"{has} of the checkpoint" if has else "none")

@@ -252,12 +252,12 @@ def note(
         code=code, severity="note", title=title, detail=detail,
         evidence_for=tuple(evidence), next_step=next_step,
     )  # fmt: skip
-    return Ruled(name, "ok", title, "unknown", finding)
+    return Ruled(name, "ok", title, finding=finding)
 
 
 def unclear(name: str, how: str, *, finding: Finding | None = None) -> Ruled:
     """Return that an item is not settled, and why."""
-    return Ruled(name, "open", how, "unknown", finding)
+    return Ruled(name, "open", how, finding=finding)
 
 
 def fine(name: str, how: str) -> Ruled:

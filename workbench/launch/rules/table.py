@@ -32,8 +32,8 @@ class Rule:
         Of the item that it settles.
     models
         Whether it looks at the models: `diff --launch`, which has one checkpoint, leaves these out.
-    passed
-        Whether a server that printed its arguments has passed it.
+    later
+        Whether what it checks may come after a server has printed its arguments: that needs the models.
     """
 
     name: str
@@ -41,27 +41,27 @@ class Rule:
     kind: str = "combination"
     essential: bool = True
     models: bool = False
-    passed: bool = True
+    later: bool = False
 
 
 RULES: tuple[Rule, ...] = (
     Rule(arguments.NAME, arguments.parser, "parser"),
     Rule(companions.NAME, companions.companions),
-    Rule(speculation.ALGORITHM, speculation.algorithm, passed=False),
-    Rule(tree.SHAPE, tree.shape, passed=False),
+    Rule(speculation.ALGORITHM, speculation.algorithm),
+    Rule(tree.SHAPE, tree.shape),
     Rule(exclusions.WITH_OTHERS, exclusions.with_others),
-    Rule(sums.GROUPS, sums.groups, "sum", passed=False),
-    Rule(sums.HEADS, sums.heads, "sum", models=True, passed=False),
-    Rule(sums.EXPERTS, sums.experts, "sum", models=True, passed=False),
-    Rule(sums.BLOCKS, sums.blocks, "sum", models=True, passed=False),
-    Rule(sums.MEMORY, sums.memory, "sum", passed=False),
-    Rule(models.THERE, models.there, "model", models=True, passed=False),
-    Rule(models.CLASS, models.model_class, "model", models=True, passed=False),
-    Rule(models.HOOKS, models.hooks, "model", models=True, passed=False),
+    Rule(sums.GROUPS, sums.groups, "sum"),
+    Rule(sums.HEADS, sums.heads, "sum", models=True),
+    Rule(sums.EXPERTS, sums.experts, "sum", models=True),
+    Rule(sums.BLOCKS, sums.blocks, "sum", models=True),
+    Rule(sums.MEMORY, sums.memory, "sum"),
+    Rule(models.THERE, models.there, "model", models=True, later=True),
+    Rule(models.CLASS, models.model_class, "model", models=True, later=True),
+    Rule(models.HOOKS, models.hooks, "model", models=True),
     Rule(models.CONTEXT, models.context, "model", models=True),
     Rule(models.QUANTISATION, models.quantisation, "model", models=True),
-    Rule(backends.BACKENDS, backends.backends, "model", models=True, passed=False),
-    Rule(sums.WEIGHTS, sums.weights, "model", essential=False, models=True, passed=False),
+    Rule(backends.BACKENDS, backends.backends, "model", models=True),
+    Rule(sums.WEIGHTS, sums.weights, "model", essential=False, models=True),
 )
 
 # What no rule looks at, listed so that nobody takes it for checked.
@@ -97,7 +97,7 @@ def _fitted(served: Served, rule: Rule, one: Ruled) -> Ruled:
     if (
         one.state == "wrong"
         and served.started
-        and rule.passed
+        and not rule.later
         and one.moment in ("parser", "checks")
     ):
         how = "the server printed its arguments, so its own checks let them pass"
