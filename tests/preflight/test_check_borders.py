@@ -50,6 +50,23 @@ def test_a_launch_that_was_read_is_not_read_again() -> None:
     assert workbench.check(launch).version == "0.5.13"
 
 
+def test_a_launch_is_read_as_the_release_that_is_installed_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def name(launch: Any) -> str:
+        return workbench.check(launch).arguments[1].name
+
+    line = f"{SERVE} --cuda-graph-bs 1"
+    assert name(line) == "cuda-graph-bs"
+    place = tmp_path / "sglang-0.5.14.dist-info"
+    place.mkdir()
+    (place / "METADATA").write_text("Metadata-Version: 2.1\nName: sglang\nVersion: 0.5.14\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert workbench.check(line).version_basis == "installed next to the workbench"
+    assert name(line) == "cuda-graph-bs-decode"  # what 0.5.14 calls it
+    assert name(read_launch(line)) == "cuda-graph-bs"  # it was read before
+
+
 def test_the_name_of_an_engine_is_text() -> None:
     with pytest.raises(WorkbenchError, match="is not the name of an engine"):
         workbench.check(SERVE, engine=514)  # type: ignore[arg-type]

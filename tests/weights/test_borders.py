@@ -360,6 +360,12 @@ def test_a_scale_is_known_within_its_error() -> None:
     assert known_scale(
         a_measure("a", (1024, 512), std=(2 / 1536) ** 0.5), (1024, 512), None, None
     ) == ("√(2/(fan_in + fan_out)) (Xavier)")
+    # initialize_dummy_weights of both engines: uniform between -10^-3 and 10^-3.
+    flat, dummy = {"range_": None, "kurtosis": -1.2}, 1e-3 / 3**0.5
+    assert known(dummy * 1.004, **flat).startswith("10^-3/√3, the dummy weights")
+    assert known(dummy * 0.996, **flat).startswith("10^-3/√3, the dummy weights")
+    assert known(dummy * 1.0046, **flat) == known(dummy * 0.9954, **flat) == ""
+    assert known(dummy, range_=None) == ""  # no uniform values
     deep = known_scale(a_measure("a", (1024, 1024), std=0.02 / 8), (1024, 1024), 0.02, 32)
     assert deep == "initializer_range / √(2 layers)"
     assert known_scale(a_measure("a", std=0.02 / 8), (64, 64), None, 32).startswith(

@@ -74,6 +74,16 @@ def test_one_matrix_at_initialisation_is_a_fault(tmp_path: Path) -> None:
     assert [item.name for item in found.verdict.coverage.having("wrong")] == ["b.weight"]
 
 
+def test_of_a_template_the_worst_is_reported_with_its_number(tmp_path: Path) -> None:
+    for second, how in (
+        (trained(), "1 of 2: at random initialisation"),
+        (drawn(), "at random initialisation"),
+    ):
+        found = scan(tmp_path, **{"layers.0.up.weight": drawn(), "layers.1.up.weight": second})
+        matrix = [item for item in found.verdict.coverage.items if item.kind == "matrix"]
+        assert [(item.state, item.count, item.how) for item in matrix] == [("wrong", 2, how)]
+
+
 def test_without_any_matrix_there_is_no_all_clear(tmp_path: Path) -> None:
     found = scan(tmp_path, **{"norm.weight": np.ones(64, np.float32)})
     assert found.ok is None

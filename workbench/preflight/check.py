@@ -77,8 +77,8 @@ def check(
     if python is not None:
         asked = _ask(python, read, target, draft, card)
         version, basis = _version_asked(asked.version, read, wanted, str(python))
-    if version and version != read.version and not isinstance(launch, Launch):
-        read = read_launch(launch, engine=read.engine or wanted.name, version=version)
+    if version != read.version and not isinstance(launch, Launch):
+        read = read_launch(launch, engine=wanted.name, version=version)
     folder = reading.folder_of(read)
     opened = _models(read, target, draft, folder)
     posed = dataclasses.replace(_question(read, version, opened, card), asked=asked)
