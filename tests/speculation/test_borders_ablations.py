@@ -123,6 +123,12 @@ def test_how_sure_a_cause_is() -> None:
     assert judge(scene(tried(1.0, "layer"))).confidence == "likely"
 
 
+def test_what_lifts_nothing_is_no_next_best() -> None:
+    for share_back, named in ((0.0, False), (0.1, True)):
+        verdict = judge(scene(tried(1.0, "layer"), tried(share_back, "order")))
+        assert any("next best" in text for text in verdict.evidence_against) is named
+
+
 def test_a_loss_that_is_small_or_may_be_chance_is_none() -> None:
     def served(missing: float) -> tuple[float, ...]:
         """A draft that accepts so much of the expected length less."""

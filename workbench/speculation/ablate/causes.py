@@ -245,7 +245,7 @@ def _pair(scene: CauseFacts) -> Cause | None:
         f"back from {scene.reference.served.accept_length:.2f} to {lift.accept_length:.2f} tokens a round "
         f"({percent(lift)} of what was lost); neither alone is enough.",
         facts=lift.facts, switches=lift.switches, alike=lift.same,
-        confidence="certain" if certain and lift.profile is not False else "likely",
+        confidence="certain" if certain else "likely",
         evidence_for=(evidence_of(lift), *statically(scene, first.facts)),
         evidence_against=_against(scene, first.facts, others[0] if others else None),
         next_step=lift.remedy,
@@ -363,9 +363,7 @@ def _confidence(scene: CauseFacts, first: Tried) -> Confidence:
     lift = first.lift
     sure = any(h.fact in first.facts and h.sure for h in scene.hints)
     low = lift.restored_interval[0] if lift.restored_interval else 0.0
-    if sure and low >= ENOUGH / 2 and lift.profile is not False:
-        return "certain"
-    return "likely"
+    return "certain" if sure and low >= ENOUGH / 2 else "likely"
 
 
 def _against(scene: CauseFacts, facts: frozenset[str], runner: Tried | None) -> tuple[str, ...]:
