@@ -93,8 +93,7 @@ def _read(launch: Any, wanted: registry.Engine) -> Launch:
 
 def _version(launch: Launch, wanted: registry.Engine) -> tuple[str, str]:
     """Return the release, and how it is known: given, proved by the launch, or installed here."""
-    name = launch.engine or wanted.name or "sglang"
-    if wanted.version and wanted.name in (name, ""):
+    if wanted.version and wanted.name == launch.engine:
         if launch.version and launch.version != wanted.version:
             return (
                 wanted.version,
@@ -103,7 +102,7 @@ def _version(launch: Launch, wanted: registry.Engine) -> tuple[str, str]:
         return wanted.version, "given"
     if launch.version:
         return launch.version, launch.version_basis
-    installed = registry.installed(name) if name in registry.ROOMS else ""
+    installed = registry.installed(launch.engine) if launch.engine in registry.ROOMS else ""
     return (installed, "installed next to the workbench") if installed else ("", "")
 
 

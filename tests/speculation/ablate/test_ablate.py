@@ -464,6 +464,19 @@ def test_a_tree_is_held_against_a_trainers_chain_as_a_chain(broken):
     assert len(notes) == 2
 
 
+def test_only_a_chain_is_replayed_with_as_many_drafts_as_are_expected(broken):
+    for topk, steps in (
+        (1, 2),
+        (0, 3),
+    ):  # 0: of the same tree as was served, of which not all is known
+        driving, expected = (
+            broken[0].driving.replaced(steps=3),
+            Expected(2.0, (0.6, 0.4), topk=topk),
+        )
+        changed, _ = comparable(broken[0].replaced(driving=driving, expected=expected))
+        assert changed.driving.steps == steps
+
+
 def test_a_tree_is_no_expectation_of_a_chain(broken):
     run = read_run(INCIDENT / "runs" / "sglang-0.5.14" / "speculators-tree")
     trial = broken[0].replaced(expected=Expected.of_run(run))
@@ -475,8 +488,6 @@ def test_a_tree_is_no_expectation_of_a_chain(broken):
 
 
 def test_recorded_features_without_their_target_are_ablated(broken):
-    import dataclasses
-
     trial = broken[0]
     joined = trial.trace.features((2, 6, 9))
     trace = dataclasses.replace(
