@@ -28,6 +28,7 @@ REPLAY = ("speculation/ablate/test_causes.py", "speculation/test_result.py", "sp
           "speculation/model/test_shapes.py",
           "speculation/test_odd_pairs.py", "speculation/rounds/test_stale.py",
           "speculation/test_arguments.py", "speculation/judge/test_coverage.py",
+          "speculation/judge/test_comparable.py",
           "speculation/test_saved.py")  # fmt: skip
 LAUNCH = ("launch/rules/test_*.py", "preflight/test_*.py", "drafts/test_launch*.py")
 DOCTOR = ("triage/test_*.py",)

@@ -41,7 +41,6 @@ from workbench.speculation.ablate.single_changes import ablate
 from workbench.speculation.ablate.static_checks import check
 from workbench.speculation.ablate.switches import alike, base, catalogue, same, turned
 from workbench.speculation.evidence.observed import read_run
-from workbench.speculation.judge.comparable import comparable
 from workbench.speculation.judge.expected import Expected
 from workbench.speculation.judge.measuring import measure, summed, walked
 from workbench.speculation.judge.texts import describe, distinct, repeats
@@ -450,41 +449,6 @@ def test_every_case_has_a_name_of_its_own():
 def test_written_faults_are_files(tmp_path):
     folder = write((blocks((2, 1, 0)),), tmp_path / "x")
     assert open_checkpoint(folder)["fc.weight"].shape == (256, 768)
-
-
-# -- what is compared ----------------------------------------------------------------------------
-
-
-def test_a_tree_is_held_against_a_trainers_chain_as_a_chain(broken):
-    trial = broken[0]
-    served = trial.driving.replaced(topk=4, draft_tokens=9)
-    promised = Expected.of_training(evidence.METRICS, 2)
-    changed, notes = comparable(trial.replaced(driving=served, expected=promised))
-    assert (changed.driving.topk, changed.driving.steps, changed.driving.draft_tokens) == (1, 2, 3)
-    assert len(notes) == 2
-
-
-def test_only_a_chain_is_replayed_with_as_many_drafts_as_are_expected(broken):
-    for topk, steps in (
-        (1, 2),
-        (0, 3),
-    ):  # 0: of the same tree as was served, of which not all is known
-        driving, expected = (
-            broken[0].driving.replaced(steps=3),
-            Expected(2.0, (0.6, 0.4), topk=topk),
-        )
-        changed, _ = comparable(broken[0].replaced(driving=driving, expected=expected))
-        assert changed.driving.steps == steps
-
-
-def test_a_tree_is_no_expectation_of_a_chain(broken):
-    run = read_run(INCIDENT / "runs" / "sglang-0.5.14" / "speculators-tree")
-    trial = broken[0].replaced(expected=Expected.of_run(run))
-    changed, notes = comparable(trial)
-    assert changed.expected is None
-    assert "width 4" in notes[0]
-    tree = trial.replaced(driving=trial.driving.replaced(topk=4))
-    assert comparable(tree) == (tree, [])
 
 
 def test_recorded_features_without_their_target_are_ablated(broken):
