@@ -67,6 +67,21 @@ def test_one_doubled_id_is_proof_and_one_step_back_is_none() -> None:
     assert "d2t_not_increasing" not in up
 
 
+@pytest.mark.parametrize("names", [("model.d2t",), ("a.d2t", "model.d2t")])
+def test_maps_that_differ_are_one_fault_in_sglang_which_takes_every_name(
+    names: tuple[str, ...],
+) -> None:
+    made = draft(t2d=KEPT)
+    for name in names:
+        made.arrays[name] = OFFSETS.copy()
+    assert "d2t_overwritten" not in run(made)
+    made.arrays[names[-1]][9] += 1
+    found = run(made)["d2t_overwritten"]
+    assert certainty(found) == ("error", "certain", True)
+    assert found.title.startswith(f"{1 + len(names)} tensors")
+    assert "d2t_overwritten" not in run(made, "vllm==0.32.0", "Eagle3LlamaForCausalLM")
+
+
 @pytest.mark.parametrize(
     ("size", "vocab", "missing"), [(V - 1, V, True), (V, V, False), (V + 1, V, False)]
 )

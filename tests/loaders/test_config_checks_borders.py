@@ -253,6 +253,25 @@ def test_a_type_is_known_from_its_release_on() -> None:
     assert said(Rules("5.8.1"), {"model_type": own}) == "refused"
 
 
+@pytest.mark.parametrize(
+    ("release", "transformers", "name", "right"),
+    [
+        ("0.5.8", "4.57.1", "chatglm", "ok"),  # a type of SGLang's own in every release
+        ("0.5.8", "4.57.1", "bailing_hybrid", "unknown"),  # of a later release
+        ("0.5.14", "5.8.1", "bailing_hybrid", "ok"),
+        ("0.5.8", "4.57.1", "cohere2_moe", "unknown"),  # of transformers as well, from 5.12.1 on
+        ("0.5.8", "5.12.1", "cohere2_moe", "ok"),
+        ("0.5.14", "5.8.1", "cohere2_moe", "ok"),
+        ("0.5.14", "5.8.1", "made_up", "refused"),
+    ],
+)
+def test_a_type_that_sglang_registers_in_some_releases(
+    release: str, transformers: str, name: str, right: str
+) -> None:
+    rules = Rules(transformers, sglang=True, release=release)
+    assert said(rules, {"model_type": name}) == right
+
+
 def test_what_is_refused_for_sure_comes_before_what_is_open() -> None:
     both = LLAMA | {"label2id": [], "quantization_config": {}}
     assert said(LOOSE, both) == "refused"

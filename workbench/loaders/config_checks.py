@@ -225,19 +225,22 @@ def _model_type(config: Config, rules: Rules) -> Iterator[Problem]:
     if not isinstance(named, str):
         yield Problem(f"model_type is {_show(named)}, not text: ValueError", True, AUTO)
         return
-    seen = FIRST_SEEN.get(named)
     own = rules.registers(named)
+    if own:
+        return
+    seen = FIRST_SEEN.get(named)
+    if seen is not None and _release(seen) <= _release(rules.transformers):
+        return
     if own is None:
         said = f"model_type {named!r} is of another release of SGLang than {rules.release}"
-        if seen is None or _release(seen) > _release(rules.transformers):
-            yield Problem(said, False, AUTO)
-    elif seen is None and not own:
+        yield Problem(said, False, AUTO)
+    elif seen is None:
         yield Problem(
             f"model_type is {named!r}: ValueError, transformers does not recognize this architecture",
             rules.transformers != "",
             AUTO,
         )
-    elif not own and seen and _release(seen) > _release(rules.transformers):
+    else:
         yield Problem(f"model_type {named!r} is known from transformers {seen} on", False, AUTO)
 
 

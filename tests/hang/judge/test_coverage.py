@@ -55,6 +55,12 @@ def test_a_server_that_is_wholly_in_the_evidence_is_cleared() -> None:
     assert got.summary.endswith("(2 of 2 ranks)")
 
 
+def test_without_readings_of_the_gpus_it_is_cleared_and_says_so() -> None:
+    got = diagnose(healthy(gpu=None))
+    assert got.ok is True
+    assert got.verdict.missing == ("GPU readings: none in the evidence",)
+
+
 def test_there_is_no_all_clear_without_a_host_that_was_asked_for() -> None:
     got = diagnose(dataclasses.replace(healthy(), unseen=(("node1", "connection refused"),)))
     assert got.ok is None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.hang.cases.build import started, written
+from tests.hang.cases.build import IDLE_0, IDLE_N, R, scene, started, written
+from workbench.hang.judge.diagnose import diagnose
 from workbench.hang.judge.phases import Story, numbered, read_story
 
 
@@ -45,6 +46,28 @@ def test_what_follows_depends_on_the_release_and_on_the_draft() -> None:
     assert story(captured, "0.5.8", speculative_algorithm="EAGLE3").phase == "weights"
     assert story(captured, "0.5.8").phase == "init_done"
     assert story(started(2, "captured"), speculative_algorithm="EAGLE3").phase == "graph_draft"
+
+
+BATCH = "90 TP0| Decode batch. #running-req: 1, #token: 100, token usage: 0.01, cuda graph: True"
+
+
+@pytest.mark.parametrize(
+    ("lines", "port", "phase"),
+    [
+        (started(2, "captured"), None, "init_done"),
+        (started(2, "captured"), False, "init_done"),
+        # What only a server that has started does or says
+        (started(2, "captured"), True, "ready"),
+        ([*started(2, "captured"), BATCH], None, "ready"),
+        (started(2, "ready"), None, "ready"),
+        ([], None, "ready"),
+    ],
+)
+def test_ranks_in_their_event_loops_are_ready_unless_the_log_is_of_the_start(
+    lines: list[str], port: bool | None, phase: str
+) -> None:
+    ranks = [R(IDLE_0, cpu=0.8), R(IDLE_N, cpu=0.6)]
+    assert diagnose(scene(ranks, log=lines, port_open=port)).phase == phase
 
 
 def test_spans_have_both_ends_or_stay_open() -> None:
