@@ -90,6 +90,9 @@ def items(found: workbench.LaunchCheck) -> dict[str, tuple[str, bool, str]]:
         (f"{EAGLE} --speculative-draft-model-path d", None, LLAMA, {"keys of the draft": True}),
         (f"{SERVE} --speculative-draft-model-path d", LLAMA, LLAMA, {"keys of the target": False}),
         (f"{SERVE} --speculative-algorithm $A", DEEPSEEK, None, {"keys of the target": False}),
+        (f"{SERVE} --speculative-algorithm $A --speculative-draft-model-path d", DEEPSEEK, LLAMA,
+         {"keys of the target": False}),
+        ("sglang serve --speculative-algorithm EAGLE", None, None, {}),
         (f"{EAGLE} --speculative-draft-model-path $D", DEEPSEEK, None, {"keys of the target": False}),
     ],
 )  # fmt: skip
@@ -133,6 +136,33 @@ def test_a_checkpoint_that_cannot_be_compared_says_why(tmp_path: Path) -> None:
     state, _, how = found["keys of the target"]
     assert state == "open"
     assert how
+
+
+@pytest.mark.parametrize(
+    ("options", "roles"),
+    [
+        ("target", {"target"}),
+        ('target --speculative-config {"method":"eagle3","model":"d","num_speculative_tokens":3}',
+         {"target", "draft"}),
+        ('target --speculative-config {"method":"ngram","num_speculative_tokens":3}', {"target"}),
+        ("some/target", set()),
+        ("", set()),
+    ],
+)  # fmt: skip
+def test_what_vllm_loads(root: Path, options: str, roles: set[str]) -> None:
+    data = root / "data/incident"
+    words = options.replace("target", str(data / "target"), 1) if options[:4] == "targ" else options
+    line = f"vllm serve {words}".replace("{", "'{").replace("}", "}'")
+    found = workbench.check(line, draft=data / "drafts/specforge", engine="vllm==0.14.0")
+    keys = {item.name for item in found.verdict.coverage.items if item.kind == "key"}
+    assert {name.rpartition(" of the ")[2] for name in keys} == roles
+
+
+def test_models_that_are_given_are_two_where_the_launch_names_two() -> None:
+    for second, same in (("d", False), ("some/target", True)):
+        line = f"{EAGLE} --speculative-draft-model-path {second}"
+        found = workbench.check(line, target=LLAMA, draft=LLAMA, engine=NEW)
+        assert ("target_as_draft" in {fault.code for fault in found.faults}) == same
 
 
 def test_why_the_keys_of_a_model_are_not_compared(tmp_path: Path) -> None:
@@ -215,6 +245,11 @@ def test_an_interpreter_of_another_release_than_the_named_one_is_refused(
 
     if right:
         assert asked() == "0.5.14"
+        of_image = check._version_asked("0.5.14", read_launch(IMAGE), registry.parse(named), "py")
+        assert of_image[1] == "of the engine that was asked; the launch itself is of 0.5.13"
+        newer = read_launch(IMAGE.replace("0.5.13", "0.5.14"))
+        same = check._version_asked("0.5.14", newer, registry.parse(named), "py")
+        assert same[1] == "of the engine that was asked"
     else:
         with pytest.raises(WorkbenchError, match=r"py has SGLang 0\.5\.14, not 0\.5\.13"):
             asked()

@@ -224,18 +224,23 @@ def _loadings(
     found = []
     if not served.version:
         return []
-    try:
-        drafts = served.speculates
-        own = served.settings.text("speculative-draft-model-path") is None
-    except UnknownValueError:  # its rule says so
-        drafts, own = False, True
-    if drafts and draft is not None:
-        found.append(_loading(question.DRAFT, served, draft, target))
-    elif drafts and own and target is not None and takes_own_draft(served, target.model):
-        found.append(_loading(question.DRAFT, served, target, None))
+    if _speculates(served):
+        if draft is not None:
+            found.append(_loading(question.DRAFT, served, draft, target))
+        elif target is not None and takes_own_draft(served, target.model):
+            found.append(_loading(question.DRAFT, served, target, None))
     if target is not None and target.model.readable:
         found.append(_loading(question.TARGET, served, target, None))
     return found
+
+
+def _speculates(served: Served) -> bool:
+    """Whether a draft drafts, and it is known which; where it is not, its rule says so."""
+    try:
+        served.settings.text("speculative-draft-model-path")
+        return served.speculates
+    except UnknownValueError:
+        return False
 
 
 def _loadings_elsewhere(

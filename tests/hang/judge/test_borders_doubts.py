@@ -59,6 +59,10 @@ def test_what_speaks_against_a_server_that_is_well() -> None:
     raised = diagnose(idle_after(f"900 {EXCEPTION}")).findings[0].evidence_against
     later = diagnose(idle_after(f"1032 {EXCEPTION}"))
     assert len(closed) == len(mute) == len(raised) == 1
+    # Of a server that hangs anyway it says nothing.
+    assert "main process" in mute[0]
+    hung = diagnose(capturing(ONE_BEHIND, extra=(PARENT,))).findings[0].evidence_against
+    assert not any("main process" in text for text in hung)
     assert later.findings[0].evidence_against == ()
     assert any("exception" in note for note in later.notes)
     assert not any("exception" in note for note in diagnose(ready(IDLE)).notes)
