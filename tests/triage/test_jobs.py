@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from workbench.core.finding import Confidence, Finding, Severity
 from workbench.core.verdict import Coverage, Item, State, Verdict
@@ -211,6 +213,20 @@ def test_a_checkpoint_that_loads_and_one_whose_keys_are_lost(root: Path) -> None
     assert lost.answer.ok is False
     assert ("keys_lost", True) in [(cause.code, cause.certain) for cause in lost.causes]
     assert jobs.diff(str(drafts / "specforge"), "", "sglang==0.5.11").causes == ()
+
+
+def test_weights_at_initialisation_are_a_cause(root: Path, tmp_path: Path) -> None:
+    values = np.random.default_rng(0).normal(0, 0.02, (256, 256)).astype(np.float32)
+    save_file({"layers.0.mlp.up_proj.weight": values}, tmp_path / "model.safetensors")
+    found = jobs.weights(str(tmp_path), "")
+    assert found.answer.ok is False
+    assert [(cause.code, cause.certain) for cause in found.causes] == [("weights.at_init", False)]
+    values[3] = np.nan
+    save_file({"layers.0.mlp.up_proj.weight": values}, tmp_path / "model.safetensors")
+    broken = jobs.weights(str(tmp_path), "")
+    assert [(cause.job, cause.certain) for cause in broken.causes] == [("weights", True)]
+    healthy = jobs.weights(str(root / "data/incident/drafts/speculators"), "")
+    assert (healthy.answer.ok is False, healthy.causes) == (False, ())
 
 
 def cause(code: str, job: Job = "check", certain: bool = True, title: str = "") -> Cause:

@@ -275,9 +275,7 @@ def _loading(role: str, served: Served, opened: Opened, target: Opened | None) -
             launch=served.launch
             if role == question.DRAFT and served.launch.engine == "sglang"
             else None,
-            target=target.checkpoint
-            if target is not None and target.checkpoint is not None
-            else None,
+            target=target.checkpoint if target is not None else None,
         )
     except WorkbenchError as error:
         return question.Loading(

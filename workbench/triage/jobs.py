@@ -293,11 +293,8 @@ def weights(place: str, target: str) -> Outcome:
         found = scan_weights(place, sample=64, target=target or None)
     except WorkbenchError as error:
         return Outcome(Answered("weights", place, None, error.brief))
-    causes = (
-        tuple(_cause(one, "weights", place, found.ok is False) for one in _serious(found))
-        if found.ok is False
-        else ()
-    )
+    faults = _serious(found) if found.ok is False else ()
+    causes = tuple(_cause(one, "weights", place, True) for one in faults)
     return Outcome(Answered("weights", place, found.ok, found.summary), causes, found)
 
 
