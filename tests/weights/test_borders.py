@@ -220,9 +220,7 @@ def test_a_few_values_far_out_are_taken_out_one_scale_at_a_time() -> None:
         values.flat[:count] = [1000.0 ** (k + 1) for k in range(count)]
         return spectrum(values).edge
 
-    assert abs(edge(0)) < 4
-    assert abs(edge(7)) < 4
-    assert edge(8) > 6.5
+    assert [count for count in range(9) if abs(edge(count)) > 4] == []
 
 
 @pytest.mark.filterwarnings("error")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from workbench.weights.likeness import Likeness
 from workbench.weights.matrices import judge_matrix
 from workbench.weights.records import QUANTILES, Judgement, Measure
 from workbench.weights.relations import relate
+from workbench.weights.spectrum import spectrum
 from workbench.weights.verdict import Context
 
 from .test_verdict import Array, of, one, random
@@ -148,6 +150,40 @@ NOT_TRAINED: dict[str, Callable[[], Array]] = {
     "identity": lambda: np.eye(256, dtype=np.float32),
     "Dirac": lambda: torch.nn.init.dirac_(torch.empty(64, 64, 3, 3)).numpy(),
 }
+
+
+def _spiked(one_of: int, height: float) -> Array:
+    """Return noise of which one value of so many is a spike of one sign."""
+    values = _normal(256, 256)
+    values[random(3).random(values.shape) < 1 / one_of] = height * 0.02
+    return values
+
+
+# Independent entries of laws with long tails, of one side: the mean is no direction, nor is a norm.
+LONG_TAILS: dict[str, Callable[[], Array]] = {
+    **{f"{height:g}, one of {one_of}": partial(_spiked, one_of, height)
+       for height in (30.0, 100.0, 1e3) for one_of in (2000, 1000, 850, 350, 100, 30)},
+    **{f"log-normal {side}": partial(lambda side: np.exp(2 * random(4).normal(size=(side, side))), side)
+       for side in (256, 512)},
+    "Cauchy": lambda: random(5).standard_cauchy((512, 512)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", LONG_TAILS)
+def test_independent_entries_with_long_tails_show_no_structure(what: str) -> None:
+    found = spectrum(LONG_TAILS[what]().astype(np.float32))
+    assert max(found.gram, found.edge, abs(found.row_scale), abs(found.column_scale)) < 6.0
+    assert found.gram > -6.0
+
+
+@pytest.mark.parametrize("height", [0.0, 100.0])
+def test_structure_is_seen_below_long_tails(height: float) -> None:
+    values = _normal(256, 256) + np.outer(_normal(256, seed=4), _normal(256, seed=5)) * 25
+    assert spectrum(values).edge > 50
+    spikes = random(6).random(values.shape) < 1 / 1000
+    found = spectrum(np.where(spikes, np.float32(height * 0.02), values).astype(np.float32))
+    assert found.edge > 50
+    assert (found.kurtosis > 10) == (height > 0)  # the tails are reported as they are
 
 
 @pytest.mark.parametrize("what", NOT_TRAINED)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.weights.spectrum import Spectrum, edge_of, equilibrated, middle
+from workbench.weights.spectrum import Spectrum, drawn_in, edge_of, equilibrated, moments
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 Doubles = np.ndarray[Any, np.dtype[np.float64]]
@@ -59,7 +59,8 @@ def explanation(values: Floats, seen: Spectrum) -> str:
     if _neighbours(seen) > _UNEVEN:
         return ""
     filled = values[values.any(axis=1)][:, values.any(axis=0)]
-    mean, spread = middle(filled)
+    # What lies far out is not drawn in: a model must explain it as well.
+    mean, spread = moments(drawn_in(filled))
     plain = (filled - np.float32(mean)) / np.float32(spread)
     first = unevenness(plain)
     second = unevenness(np.ascontiguousarray(plain.T))

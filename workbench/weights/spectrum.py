@@ -9,6 +9,7 @@ first, so that a matrix whose blocks were drawn with different sigmas (a fused q
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,10 @@ _STEPS = 48
 _ROUNDS = 3
 _JUMPS = 8
 _NEARLY = 0.3
-# Values so many deviations out are left out of the mean, so often.
-_ALONE, _TRIMS = 30.0, 6
+# Where a value lies more than so many deviations out, all are drawn in to the border. The deviation is that
+# of the values within the border, of so many at most.
+_ALONE, _BORDER = 10.0, 5.0
+_ENOUGH = 1 << 18
 # Below this share of the mean square a variance is not taken from it.
 _SHARE_OF_SQUARE = 0.1
 # How far the norms may be more alike than expected: the kurtosis that is expected is itself estimated.
@@ -113,9 +116,11 @@ def spectrum(values: Floats, slack: float = 0.05) -> Spectrum:
     nothing = dataclasses.replace(nothing, filled=filled)
     if min(values.shape) < 2:
         return nothing
-    mean, spread = middle(values)
+    whole, values = values, drawn_in(values)
+    mean, spread = moments(values)
     if not spread > 0:
         return nothing
+    moved = values is not whole
     plain = values / np.float32(spread)
     values = plain - np.float32(mean / spread)
     matrix = equilibrated(values)
@@ -142,7 +147,7 @@ def spectrum(values: Floats, slack: float = 0.05) -> Spectrum:
         nothing,
         gram=(n * cosines - _chance(fourth, m)) * len(gram) / 2,
         edge=_edge_z(largest, m, n),
-        kurtosis=kurtosis,
+        kurtosis=_kurtosis(whole) if moved else kurtosis,
         row_scale=_scale_z(values, 1, kurtosis, slack),
         column_scale=_scale_z(values, 0, kurtosis, slack),
         row_neighbours=row_neighbours,
@@ -151,24 +156,36 @@ def spectrum(values: Floats, slack: float = 0.05) -> Spectrum:
     )
 
 
-def middle(values: Floats) -> tuple[float, float]:
-    """Return mean and standard deviation, without the few values that would make both by themselves.
+def drawn_in(values: Floats) -> Floats:
+    """Return the values; where some lie far out, with those moved to the border of the others.
 
-    One value of 10^4 in a matrix of 0.02 has a mean of its own: taken off the others, it is a direction.
+    A value far out makes the norm of its row by itself. In the rows without one the mean is then a direction,
+    though the entries know nothing of each other. Independent entries stay independent if each is moved.
+    Zeros do not count: beside many of them everything else would lie far out.
     """
-    mean, spread = _moments(values)
-    for _ in range(_TRIMS):
-        if max(float(values.max()) - mean, mean - float(values.min())) <= _ALONE * spread:
+    step = -(-values.size // _ENOUGH)
+    while math.gcd(step, values.shape[1]) > 1:  # some of every column
+        step += 1
+    some = values.ravel()[::step]
+    some = some[some != 0]
+    if not some.size:
+        return values
+    mean, spread = float(some.mean(dtype=np.float64)), float(some.std(dtype=np.float64))
+    while True:
+        inside = some[np.abs(some - np.float32(mean)) <= np.float32(_BORDER * spread)]
+        if inside.size in (0, some.size):
             break
-        inside = values[np.abs(values - np.float32(mean)) <= np.float32(_ALONE * spread)]
-        rest = float(inside.std(dtype=np.float64))
-        if not rest > 0:
-            break
-        mean, spread = float(inside.mean(dtype=np.float64)), rest
-    return mean, spread
+        some = inside
+        mean, spread = float(some.mean(dtype=np.float64)), float(some.std(dtype=np.float64))
+    if not spread > 0:
+        return values
+    if max(float(values.max()) - mean, mean - float(values.min())) <= _ALONE * spread:
+        return values
+    low, high = np.float32(mean - _BORDER * spread), np.float32(mean + _BORDER * spread)
+    return np.clip(values, low, high)
 
 
-def _moments(values: Floats) -> tuple[float, float]:
+def moments(values: Floats) -> tuple[float, float]:
     """Return mean and standard deviation: sums of float32 within a row, of float64 over the rows."""
     sums = values @ np.ones(values.shape[1], dtype=np.float32)
     mean = float(sums.sum(dtype=np.float64) / values.size)
@@ -234,6 +251,14 @@ def _scale_z(values: Floats, axis: int, kurtosis: float, slack: float) -> float:
     ratio = steps.mean() / expected - 1
     beyond = max(ratio - slack, 0) if ratio > 0 else min(ratio + _SLACK_BELOW, 0)
     return float(beyond * np.sqrt(len(steps) / 3))
+
+
+def _kurtosis(values: Floats) -> float:
+    """Return the excess kurtosis of the entries, those far out among them."""
+    mean, spread = moments(values)
+    matrix = equilibrated((values - np.float32(mean)) / np.float32(spread))
+    fourth = float(np.mean(np.square(np.square(matrix)), dtype=np.float64))
+    return _entry_kurtosis(fourth, matrix.shape)
 
 
 def _entry_kurtosis(fourth: float, shape: tuple[int, ...]) -> float:
