@@ -281,7 +281,7 @@ def _loading(role: str, served: Served, opened: Opened, target: Opened | None) -
         return question.Loading(
             role, None, f"{error.what} ({error.why})" if error.why else error.what
         )
-    suspected = any(one.severity == "error" and one.changes_output for one in diff.findings)
+    suspected = any(one.severity == "error" for one in diff.findings)
     # A quantisation that the config does not name is none of those that are served every day.
     plain = not config.quantization or config.quantization.get("quant_method") in ("fp8", "mxfp4")
     if role == question.TARGET and plain and diff.ok is None and not suspected:

@@ -102,7 +102,7 @@ NUMBER_NOT_KNOWN = (
         ({"method": "ngram"}, "wrong", "tokens_missing"),
         ({"method": "suffix"}, "ok", "method suffix"),  # the depth of its tree
         ({"method": "mtp"}, "open", NUMBER_NOT_KNOWN),
-        ({"method": "medusa", "model": "some/draft"}, "open", NUMBER_NOT_KNOWN),
+        ({"method": "medusa", "model": DRAFT}, "open", NUMBER_NOT_KNOWN),
         ({"method": None, "model": "some/eagle3"}, "open", NUMBER_NOT_KNOWN),
         # By the draft's config: one that is here, one that is not, one of another form
         ({"model": DRAFT}, "wrong", "tokens_missing"),
@@ -172,6 +172,7 @@ def test_a_draft_is_of_its_kind_by_its_name_or_its_config(
         (TARGET, "", "ok", "the checkpoint's own"),
         (TARGET, "--quantization $Q", "open", "it is not known"),
         ("some/target", "--quantization fp8", "open", "it is not known"),
+        ("", "--quantization fp8", "open", "it is not known"),
         (
             TARGET,
             "--quantization fp8",

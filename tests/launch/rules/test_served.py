@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.launch.rules.asking import LLAMA, NEWEST, answer, ask, found
+from tests.launch.rules.asking import LLAMA, NEWEST, QWEN_MOE, answer, ask, found
 from workbench.checkpoint.config import Config
 from workbench.core.verdict import State
 from workbench.launch.read import read_launch
@@ -224,6 +224,10 @@ def test_the_rules_that_need_the_models_and_the_items() -> None:
     assert GROUPS in names
     assert MEMORY in names
     assert HEADS not in names
+    words = "--tp 2 --ep 2 --attention-backend triton --context-length 5 " + EAGLE3
+    alone, whole = ask(words, target=None, draft=None), ask(words, target=QWEN_MOE)
+    assert names == [rule.name for rule in RULES if answer(rule.name, alone) != "open"]
+    assert {answer(name, whole) for name in names} == {"ok"}
     aside = [item.name for item in items() if not item.essential]
     assert aside == ["memory of the GPUs"]
     assert len(list(items())) == len(RULES)

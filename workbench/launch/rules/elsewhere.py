@@ -250,7 +250,7 @@ def _plain_draft(s: ServedElsewhere, model: Any) -> Iterator[Ruled]:
     if s.draft is None or s.method not in ("", "draft_model") or not s.refuses("plain_draft"):
         return
     kind = str(s.draft.config.get("model_type") or "")
-    named = str(model or "").lower()
+    named = str(model).lower()
     own = re.search("eagle-|eagle3", named) or _OWN_DRAFT.search(kind) or not kind
     if not own and s.draft.config.layout != "speculators":
         yield _checked(
