@@ -118,6 +118,9 @@ def test_how_sure_a_cause_is() -> None:
     low, sure = confidence(0.95)
     assert 0 < low < 0.4
     assert sure == "likely"
+    near = [confidence(spread / 100) for spread in range(80, 95, 2)]
+    assert any(0.35 < low < 0.4 for low, _ in near)
+    assert all((sure == "certain") == (low >= 0.4) for low, sure in near)
     assert confidence(0.0, confidence="likely")[1] == "likely"
     assert judge(scene(tried(1.0, "layer"), hints=[hint("order")])).confidence == "likely"
     assert judge(scene(tried(1.0, "layer"))).confidence == "likely"

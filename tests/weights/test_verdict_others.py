@@ -17,7 +17,7 @@ from workbench.weights.likeness import Likeness
 from workbench.weights.matrices import judge_matrix
 from workbench.weights.records import QUANTILES, Judgement, Measure
 from workbench.weights.relations import relate
-from workbench.weights.spectrum import spectrum
+from workbench.weights.spectrum import drawn_in, spectrum
 from workbench.weights.verdict import Context
 
 from .test_verdict import Array, of, one, random
@@ -174,6 +174,22 @@ def test_independent_entries_with_long_tails_show_no_structure(what: str) -> Non
     found = spectrum(LONG_TAILS[what]().astype(np.float32))
     assert max(found.gram, found.edge, abs(found.row_scale), abs(found.column_scale)) < 6.0
     assert found.gram > -6.0
+
+
+def test_only_where_a_value_is_far_out_others_are_moved() -> None:
+    values = _spiked(1000, 7.0)
+    assert drawn_in(values) is values
+    values[3, 4] = -30 * 0.02
+    moved = drawn_in(values)
+    assert np.abs(moved).max() < 7 * 0.02
+    assert (moved == values).mean() > 0.99
+
+
+def test_where_all_that_is_not_zero_is_one_number_nothing_is_moved() -> None:
+    values = (_rare(0.5) != 0).astype(np.float32)
+    found = spectrum(values)
+    assert abs(found.edge) < 6.0
+    assert found.kurtosis < -1.5  # of a coin
 
 
 @pytest.mark.parametrize("height", [0.0, 100.0])

@@ -9,7 +9,6 @@ first, so that a matrix whose blocks were drawn with different sigmas (a fused q
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any
 
 import numpy as np
@@ -25,9 +24,8 @@ _ROUNDS = 3
 _JUMPS = 8
 _NEARLY = 0.3
 # Where a value lies more than so many deviations out, all are drawn in to the border. The deviation is that
-# of the values within the border, of so many at most.
+# of the values within the border.
 _ALONE, _BORDER = 10.0, 5.0
-_ENOUGH = 1 << 18
 # Below this share of the mean square a variance is not taken from it.
 _SHARE_OF_SQUARE = 0.1
 # How far the norms may be more alike than expected: the kurtosis that is expected is itself estimated.
@@ -163,23 +161,20 @@ def drawn_in(values: Floats) -> Floats:
     though the entries know nothing of each other. Independent entries stay independent if each is moved.
     Zeros do not count: beside many of them everything else would lie far out.
     """
-    step = -(-values.size // _ENOUGH)
-    while math.gcd(step, values.shape[1]) > 1:  # some of every column
-        step += 1
-    some = values.ravel()[::step]
+    # Half a million are enough, and an odd step meets the most columns.
+    step = values.size >> 18 | 1
+    some = values.ravel()[::step].astype(np.float64)
     some = some[some != 0]
     if not some.size:
         return values
-    mean, spread = float(some.mean(dtype=np.float64)), float(some.std(dtype=np.float64))
+    inside = some
     while True:
-        inside = some[np.abs(some - np.float32(mean)) <= np.float32(_BORDER * spread)]
-        if inside.size in (0, some.size):
+        mean, spread = float(inside.mean()), float(inside.std())
+        some, inside = inside, inside[np.abs(inside - mean) <= _BORDER * spread]
+        if inside.size == some.size:
             break
-        some = inside
-        mean, spread = float(some.mean(dtype=np.float64)), float(some.std(dtype=np.float64))
-    if not spread > 0:
-        return values
-    if max(float(values.max()) - mean, mean - float(values.min())) <= _ALONE * spread:
+    far = max(float(values.max()) - mean, mean - float(values.min()))
+    if not spread > 0 or far <= _ALONE * spread:
         return values
     low, high = np.float32(mean - _BORDER * spread), np.float32(mean + _BORDER * spread)
     return np.clip(values, low, high)

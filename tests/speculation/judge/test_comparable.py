@@ -29,6 +29,7 @@ def test_a_tree_is_held_against_a_trainers_chain_as_a_chain(trial: Trial) -> Non
 @pytest.mark.parametrize(
     ("topk", "known", "steps"),
     [
+        (1, 1, 1),
         (1, 2, 2),
         (1, 3, 3),
         (1, 0, 3),
