@@ -266,3 +266,17 @@ def test_of_the_known_causes_of_one_text_the_first_two_are_named() -> None:
     found = jobs.traceback(Served(RUN, LAUNCH, text=three), [])
     assert found is not None
     assert [cause.code for cause in found.causes] == ["tree_too_small", "shapes_differ"]
+
+
+TWO = "RuntimeError: selected index k out of range\nRuntimeError: size mismatch for fc.weight"
+
+
+@pytest.mark.parametrize(("certain", "named"), [(True, ["tree_too_small"]), (False, None)])
+def test_a_known_cause_that_was_proved_is_not_named_again(
+    certain: bool, named: list[str] | None
+) -> None:
+    before = [cause("shapes_differ", certain=certain)]
+    found = jobs.traceback(Served(RUN, LAUNCH, text=TWO), before)
+    assert found is not None
+    assert [one.code for one in found.causes] == (named or ["tree_too_small", "shapes_differ"])
+    assert {one.certain for one in found.causes} == {False}
