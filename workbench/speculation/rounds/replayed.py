@@ -26,7 +26,7 @@ class Replayed:
         The tree, [rounds, nodes].
     taken, ranks
         Whether verification took a node; the rank of the target's choice in the draft's distribution at the
-        node's place, 1 the best, 0 unknown or outside of the draft's vocabulary. [rounds, nodes]
+        node's place, 1 the best, 0 unknown, -1 outside of the draft's vocabulary. [rounds, nodes]
     accepted, bonus
         Drafts accepted, and the token after them (-1 unknown). [rounds]
     wanted
@@ -139,6 +139,7 @@ class Replayed:
                 depth=int(self.depths[row, n]),
                 probability=float(self.probabilities[row, n]),
                 accepted=bool(taken[n]),
-                target_rank=rank or None,
+                target_rank=rank if rank > 0 else None,
+                outside=rank < 0,
                 reason=reason,
             )

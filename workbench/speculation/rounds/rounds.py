@@ -381,13 +381,16 @@ def _first(draft: Draft, logits: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _ranks(logits: Tensor, wanted: Tensor, inverse: Tensor) -> Tensor:
-    """Return the rank of the wanted token in each branch, [rounds, branches]; 0 where there is none."""
-    known = (wanted >= 0) & (wanted < len(inverse))
+    """Return the rank of the wanted token in each branch, [rounds, branches].
+
+    0 where it is not known, -1 where the draft's vocabulary does not have it.
+    """
+    inside = (wanted >= 0) & (wanted < len(inverse))
     ids = inverse[wanted.clamp(0, len(inverse) - 1)]
-    known = known & (ids >= 0)
+    known = inside & (ids >= 0)
     own = logits.gather(-1, ids.clamp(min=0)[:, :, None].expand(-1, logits.shape[1], 1))
     rank = 1 + (logits > own).sum(-1)
-    return rank * known
+    return rank * known - ((wanted >= 0) & ~known).long()
 
 
 def _spans(trace: TargetTrace) -> list[tuple[int, int]]:
