@@ -38,6 +38,8 @@ class Replayed:
         How many tokens the engine emitted, -1 unknown; how many the text has after `prefix`. [rounds]
     first, first_probabilities
         The draft's five best tokens at the root, [rounds, 5].
+    own, own_probabilities
+        The same behind each node, [rounds, nodes, 5]; -1 and NaN where nothing was drafted, or nobody asked.
     """
 
     request: Array
@@ -58,6 +60,8 @@ class Replayed:
     left: Array
     first: Array
     first_probabilities: Array
+    own: Array
+    own_probabilities: Array
 
     def __len__(self) -> int:
         return len(self.request)
