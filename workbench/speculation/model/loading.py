@@ -84,7 +84,9 @@ def load_draft(
     """
     replayed = replayed_as(checkpoint)
     last = replayed.joining != "eagle3"  # the target's last features alone are read
-    outcome, text, notes = None, checkpoint.config.text, list[str]()
+    outcome: LoadOutcome | None = None
+    text: Mapping[str, Any] = checkpoint.config.text
+    notes: list[str] = []
     if engine is not None:
         try:
             outcome, text = _loaded(checkpoint, engine)
