@@ -112,6 +112,16 @@ def test_the_reason_is_that_of_the_draft_where_the_path_ended() -> None:
     assert "number 4 in the draft's own order" in replay.show(0)
 
 
+@pytest.mark.parametrize(("rank", "said"), [(-1, True), (0, False)])
+def test_a_choice_that_the_draft_cannot_make_is_said_to_be_one(rank: int, said: bool) -> None:
+    replay = chain()
+    assert replay.kept is not None
+    replay.kept.columns.ranks[0] = rank
+    assert ("the draft's vocabulary does not have it" in replay.show(0)) is said
+    assert replay.kept.round(0).nodes[0].outside is said
+    assert replay.payload()["rounds"][0][7][0][5] == rank
+
+
 def test_a_draft_of_no_numbers_is_not_ranked() -> None:
     replay = chain()
     assert replay.kept is not None

@@ -64,7 +64,7 @@ class Player {
     this.stage = h("div", { class: "wb-stage", tabindex: 0, role: "group", "aria-label": "Step player: arrow keys go from round to round, n to the next rejection" },
       h("div", { class: "wb-player-bar" }, this.back, this.forth, this.where, this.next, this.sorted, this.picker),
       this.said, this.text, h("div", { class: "wb-text-keys" }, keysOf(glyphs)), this.tree.root,
-      h("p", { class: "wb-muted wb-hint" }, "← → rounds, n and p rejections, Home and End, [ and ] requests. ◂ marks a choice of the target that was drafted, ∉ one that is not in the draft's vocabulary.",
+      h("p", { class: "wb-muted wb-hint" }, "← → rounds, n and p rejections, Home and End, [ and ] requests. ◂ marks a choice of the target that was drafted, and in the draft's list what the target chose; ∉ what the draft's vocabulary does not have.",
         payload.left_out > 0 && ` ${plural(payload.left_out, "round")} of ${number(payload.total)} ${payload.left_out === 1 ? "is" : "are"} left out here.`));
     this.root = h("section", { class: "wb-player", "aria-label": "Round by round" },
       h("h3", { class: "wb-h" }, "Round by round"), h("div", { class: "wb-player-grid" }, this.stage, this.side));

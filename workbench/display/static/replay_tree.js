@@ -72,10 +72,9 @@ export class Tree {
       }
       const beside = place >= 0 && !nodes[place][4];
       const children = childrenOf(nodes, place);
-      const marks = new Map(children.map((n) => [nodes[n][0], DRAFTED]));
       const [chosen] = round.tops[place + 1] ?? [];
+      const marks = new Map(whose === "draft" ? [[chosen, CHOSEN]] : children.map((n) => [nodes[n][0], DRAFTED]));
       if (whose === "target" && children.some((n) => nodes[n][5] < 0)) marks.set(chosen, OUTSIDE);
-      if (whose === "draft" && chosen !== undefined) marks.set(chosen, CHOSEN);
       out.push(choicesOf(tops[place + 1] ?? [], marks, beside, this.words, whose));
     }
     return out;
