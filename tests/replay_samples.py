@@ -64,6 +64,8 @@ def columns(
         left=np.full(rounds, 9),
         first=np.array(tokens)[:, :1].repeat(5, axis=1),
         first_probabilities=np.full((rounds, 5), 0.2),
+        own=np.array(tokens)[..., None].repeat(5, axis=2) + np.arange(5),
+        own_probabilities=np.full((rounds, len(tokens[0]), 5), 0.1),
     )
 
 

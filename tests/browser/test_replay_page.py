@@ -77,6 +77,48 @@ def test_keys_go_from_round_to_round(pages: Path, open_page: Open) -> None:
         assert where(page) == expected, key
 
 
+def test_the_keys_survive_the_ends(pages: Path, open_page: Open) -> None:
+    """A button that the last round turns off gives its focus to the stage."""
+    page = open_page(pages / "chain.html").page
+    forth = page.get_by_role("button", name="→")
+    for _ in range(5):
+        forth.click()
+    assert where(page) == "Round 6"
+    assert forth.is_disabled()
+    page.keyboard.press("ArrowLeft")
+    assert where(page) == "Round 5"
+    page.keyboard.press("Home")
+    assert where(page) == "Round 1"
+
+
+def test_rejections_are_sorted_by_kind(pages: Path, open_page: Open, tmp_path: Path) -> None:
+    payload = chain().payload()
+    kinds = [row for row in payload["rounds"] if row[6] == "rejected"]
+    assert len(kinds) > 2
+    fell = next(node for node in kinds[-1][7] if not node[4])
+    fell[5] = -1
+    page = open_page(payload_page(tmp_path, payload)).page
+    choice = page.get_by_label("Kind of rejection")
+    labels = choice.locator("option").all_inner_texts()
+    assert labels[0] == f"all {len(kinds)} rejections"
+    assert "1: not in the draft's vocabulary" in labels
+    choice.select_option("outside")
+    assert where(page) == f"Round {payload['rounds'].index(kinds[-1]) + 1}"
+    assert "the draft's vocabulary does not have it" in page.inner_text(".wb-round-text")
+    assert page.locator(".wb-drafted[data-mark='∉']").count() == 1
+    assert page.get_by_role("button", name="Next rejection").is_disabled()
+    page.focus(".wb-stage")
+    page.keyboard.press("p")
+    assert where(page) == f"Round {payload['rounds'].index(kinds[-1]) + 1}"
+
+
+def test_the_drafts_own_best_stand_beside_the_targets(pages: Path, open_page: Open) -> None:
+    page = open_page(pages / "chain.html").page
+    own = page.locator(".wb-choices[data-whose=draft]")
+    assert own.count() == 3
+    assert own.nth(1).locator(".wb-choice").count() == 5
+
+
 def test_tokens_are_marked_and_not_by_colour_alone(pages: Path, open_page: Open) -> None:
     page = open_page(pages / "chain.html").page
     page.keyboard.press("Tab")
@@ -97,7 +139,7 @@ def test_tokens_are_marked_and_not_by_colour_alone(pages: Path, open_page: Open)
 
 def test_the_targets_choices_stand_under_the_drafts(pages: Path, open_page: Open) -> None:
     page = open_page(pages / "chain.html").page
-    columns = page.locator(".wb-choices")
+    columns = page.locator(".wb-choices[data-whose=target]")
     assert columns.count() == 3
     assert columns.nth(0).locator(".wb-choice").first.inner_text().split() == ["·word20", "50", "%"]
     assert columns.nth(0).get_attribute("data-beside") == "false"
@@ -114,10 +156,15 @@ def test_a_node_of_a_tree_shows_its_own_place(pages: Path, open_page: Open) -> N
     assert states(page) == ["rejected", "accepted", "beside", "accepted", "rejected"]
     edges = page.eval_on_selector_all(".wb-edge", "all => all.map(n => n.dataset.state)")
     assert edges == states(page)
-    assert page.locator(".wb-choices").nth(1).get_attribute("data-beside") == "false"
+    assert (
+        page.locator(".wb-choices[data-whose=target]").nth(1).get_attribute("data-beside")
+        == "false"
+    )
     page.locator(".wb-node[data-state]").nth(2).click()
     assert page.locator(".wb-node[aria-pressed=true]").count() == 1
-    assert page.locator(".wb-choices").nth(1).get_attribute("data-beside") == "true"
+    assert (
+        page.locator(".wb-choices[data-whose=target]").nth(1).get_attribute("data-beside") == "true"
+    )
     page.locator(".wb-node[aria-pressed=true]").click()
     assert page.locator(".wb-node[aria-pressed=true]").count() == 0
 
@@ -128,7 +175,7 @@ def test_buttons_picker_and_chart_do_as_the_keys(pages: Path, open_page: Open) -
     assert where(page) == "Round 2"
     page.get_by_role("button", name="Next rejection").click()
     assert where(page) == "Round 4"
-    page.select_option(".wb-select", "0")
+    page.get_by_label("Request").select_option("0")
     assert where(page) == "Round 1"
     assert page.get_by_role("button", name="←").is_disabled()
     page.locator(".wb-course svg").scroll_into_view_if_needed()

@@ -15,11 +15,12 @@ from workbench.core.finding import Finding
 from workbench.errors import WorkbenchError
 from workbench.speculation.evidence.observed import DraftLaunch
 from workbench.speculation.evidence.tally import Logged, Tally
-from workbench.speculation.judge.counts import FEW, Counts
+from workbench.speculation.judge.counts import Counts
 from workbench.speculation.judge.coverage import Proof, ReplayEvidence
 from workbench.speculation.judge.expected import Expected
 from workbench.speculation.judge.judging import judge
 from workbench.speculation.judge.texts import Texts
+from workbench.speculation.judge.thresholds import FEW_ROUNDS
 from workbench.speculation.result import Agreement, Replay
 from workbench.speculation.rounds.round_columns import MOST_CELLS
 
@@ -287,7 +288,7 @@ def changed(case: ReplayEvidence, **changes: Any) -> ReplayEvidence:
         # Loops, few rounds, and rounds that may be either.
         (seen(NONE, static=(ERROR,), texts=LOOPS), None),
         (seen(GOOD, expected=WANTED, texts=LOOPS), None),
-        (seen(Tally((FEW - 1,)), static=(ERROR,)), None),
+        (seen(Tally((FEW_ROUNDS - 1,)), static=(ERROR,)), None),
         (seen(Tally((9, 9, 9)), expected=WANTED, static=(ERROR,)), None),
         # A real engine's rounds go before the replay's.
         (seen(GOOD, observed=NONE, real=True, static=(ERROR,), proof=UNDONE), False),

@@ -112,6 +112,16 @@ def test_the_reason_is_that_of_the_draft_where_the_path_ended() -> None:
     assert "number 4 in the draft's own order" in replay.show(0)
 
 
+@pytest.mark.parametrize(("rank", "said"), [(-1, True), (0, False)])
+def test_a_choice_that_the_draft_cannot_make_is_said_to_be_one(rank: int, said: bool) -> None:
+    replay = chain()
+    assert replay.kept is not None
+    replay.kept.columns.ranks[0] = rank
+    assert ("the draft's vocabulary does not have it" in replay.show(0)) is said
+    assert replay.kept.round(0).nodes[0].outside is said
+    assert replay.payload()["rounds"][0][7][0][5] == rank
+
+
 def test_a_draft_of_no_numbers_is_not_ranked() -> None:
     replay = chain()
     assert replay.kept is not None
@@ -141,7 +151,9 @@ def test_the_payload_says_what_the_player_needs() -> None:
     data = chain().payload()
     assert data["schema"] == "workbench.replay/1"
     assert len(data["rounds"]) == 6
-    request, index, prefix, bonus, observed, margin, stop, nodes, tops, wanted = data["rounds"][1]
+    request, index, prefix, bonus, observed, margin, stop, nodes, tops, wanted, own = data[
+        "rounds"
+    ][1]
     assert (request, index, prefix, bonus, observed, stop) == (0, 1, 9, 21, 2, "rejected")
     assert margin == 1.5
     assert [node[:3] for node in nodes] == [[11, -1, 1], [12, 0, 2], [13, 1, 3]]
@@ -149,6 +161,8 @@ def test_the_payload_says_what_the_player_needs() -> None:
     assert nodes[2][5] == 0  # its parent was rejected: its rank means nothing
     assert tops[0] == [11, 500, 9, 250]
     assert wanted == [11, 21]
+    assert own[0][:4] == [11, 200, 11, 200]  # at the root
+    assert own[2][:4] == [12, 100, 13, 100]  # behind the second draft
     assert data["words"]["11"] == WORDS[11]
     assert data["left_out"] == 0
     assert data["positions"][0] == [1, pytest.approx(4 / 6), pytest.approx(4 / 6), 0.7]

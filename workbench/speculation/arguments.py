@@ -213,14 +213,16 @@ def _is_number(value: Any) -> bool:
 
 
 def check_draft(draft: Checkpoint) -> None:
-    """Raise where a checkpoint is another kind of draft, or has nothing of an EAGLE-3 one.
+    """Raise where a checkpoint is a kind of draft that is not replayed, or has nothing of an EAGLE-3 one.
 
     An EAGLE-3 draft has fc, a norm of features, or a map of ids.
     """
     other = other_kind(draft)
+    if other is not None and other.replayed is not None:
+        return
     if other is not None:
         raise WorkbenchError(
-            f"{draft.source} is a draft of another kind, {other.name}: the replay drafts as EAGLE-3 does",
+            f"{draft.source} is a draft of another kind, {other.name}, that is not replayed",
             why=f"{other.mark}; {other.how}",
             next_step="Compare the server's own counts by position with the trainer's; workbench diff checks "
             "the draft's keys.",

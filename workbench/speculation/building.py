@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from workbench.core.finding import Finding
 from workbench.core.verdict import Item
 from workbench.errors import WorkbenchError
 from workbench.speculation.ablate.fingerprint import fingerprint
@@ -18,14 +19,14 @@ from workbench.speculation.evidence.prompts import Words
 from workbench.speculation.evidence.tally import Agreement, Tally
 from workbench.speculation.judge import unmodelled
 from workbench.speculation.judge.comparable import comparable
-from workbench.speculation.judge.counts import HARDLY, UNLIKE, Counts, contradicting
+from workbench.speculation.judge.counts import Counts, contradicting
 from workbench.speculation.judge.coverage import Proof, ReplayEvidence
 from workbench.speculation.judge.engine_features import compare_with_engine
 from workbench.speculation.judge.engine_loss import engine_loses
 from workbench.speculation.judge.judging import judge, suspects
 from workbench.speculation.judge.measuring import State, measure
-from workbench.speculation.judge.replay_findings import NEAR
 from workbench.speculation.judge.texts import describe
+from workbench.speculation.judge.thresholds import HARDLY, NEAR, UNLIKE
 from workbench.speculation.model.loading import FILLS
 from workbench.speculation.result import COURSE, Replay
 from workbench.speculation.rounds.replayed import Replayed
@@ -49,6 +50,7 @@ def build(
     engine: str,
     words: Words,
     hints: Sequence[Hint] = (),
+    refused: Finding | None = None,
     notes: Sequence[str] = (),
     temperature: float = 0.0,
 ) -> Replay:
@@ -58,6 +60,8 @@ def build(
     ----------
     hints
         Of the static checks, which cost nothing and go first.
+    refused
+        That the engine does not accept the draft's folder as it is.
     """
     replayed = trial.replayed
     if not len(replayed):
@@ -97,6 +101,7 @@ def build(
         static=(*(hint.finding for hint in hints), *numbers, *unmodelled.findings(fields)),
         unchecked=unchecked(trial),
         fields=fields,
+        refused=refused,
         files=own.accept_length if _engine_loses(trial, fields) else None,
         ran=facts.launch.engine if facts is not None and facts.launch is not None else "",
     )

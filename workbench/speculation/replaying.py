@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import WorkbenchError, shown
-from workbench.speculation.ablate.static_checks import Hint, check, sufficient, unchecked
+from workbench.speculation.ablate.static_checks import Hint, check, refusal, sufficient, unchecked
 from workbench.speculation.arguments import (
     TRAINER,
     check_arguments,
@@ -32,13 +32,15 @@ from workbench.speculation.evidence.observed import DraftLaunch
 from workbench.speculation.evidence.prompts import Words, prompts_of
 from workbench.speculation.judge import unmodelled
 from workbench.speculation.judge.comparable import fitting
-from workbench.speculation.judge.counts import HARDLY, Counts, contradicting
+from workbench.speculation.judge.counts import Counts, contradicting
 from workbench.speculation.judge.coverage import Proof, ReplayEvidence
 from workbench.speculation.judge.expected import Expected
 from workbench.speculation.judge.judging import judge
 from workbench.speculation.judge.texts import good_of
+from workbench.speculation.judge.thresholds import HARDLY
 from workbench.speculation.judge.trial import Trial, checkpoint_of, target_of
 from workbench.speculation.model import recorded
+from workbench.speculation.model.draft_kinds import replayed_as
 from workbench.speculation.result import Replay
 from workbench.speculation.rounds.sampled import Rule, Sampling, sample_freely
 from workbench.speculation.rounds.setup import as_launched, numerics_of
@@ -130,7 +132,8 @@ def replay(
     check_launch(facts.launch if facts is not None else None)
     checkpoint = checkpoint_of(draft)
     check_draft(checkpoint)
-    launch, notes = _launch(facts, engine, steps, topk, draft_tokens, target)
+    algorithm = "EAGLE3" if replayed_as(checkpoint).joining == "eagle3" else "EAGLE"
+    launch, notes = _launch(facts, engine, algorithm, steps, topk, draft_tokens, target)
     aim, changed = fitting(read_expected(expected, launch.steps), launch.steps, launch.topk)
     notes += changed
     facts = _without_loops(_some(facts, requests))
@@ -167,6 +170,7 @@ def replay(
         engine=named,
         words=words,
         hints=check(trial),
+        refused=refusal(trial) if facts is None else None,
         notes=notes,
         temperature=temperature,
     )
@@ -300,6 +304,7 @@ def _find_target(facts: Facts, launch: DraftLaunch, draft: Checkpoint) -> Path:
 def _launch(
     facts: Facts | None,
     engine: str | None,
+    algorithm: str,
     steps: int,
     topk: int,
     draft_tokens: int | None,
@@ -311,9 +316,9 @@ def _launch(
         own = dataclasses.replace(own, dtype=_dtype(own, target))
         if engine is None:
             named = own.engine or "an unknown version"
-            note = f"loaded and driven as the evidence was launched: {named}, {own.algorithm or 'EAGLE3'}"
+            note = f"loaded and driven as the evidence was launched: {named}, {own.algorithm or algorithm}"
         elif engine == TRAINER:
-            own = dataclasses.replace(own, engine="", algorithm="EAGLE3", unread=(), further=())
+            own = dataclasses.replace(own, engine="", algorithm=algorithm, unread=(), further=())
             note = "as the trainer means the draft, on the texts of the evidence"
         else:
             ran = own.engine or "another version"
@@ -322,7 +327,7 @@ def _launch(
         return own, [note, *own.notes]
     made = DraftLaunch(
         engine="" if engine in (None, TRAINER) else str(engine),
-        algorithm="EAGLE3",
+        algorithm=algorithm,
         steps=steps,
         topk=topk,
         draft_tokens=draft_tokens if draft_tokens is not None else steps + 1,

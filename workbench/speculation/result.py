@@ -17,6 +17,7 @@ from workbench.loaders.registry import parse
 from workbench.speculation.evidence.tally import Agreement, Logged, Tally
 from workbench.speculation.judge.counts import Counts
 from workbench.speculation.judge.expected import Expected
+from workbench.speculation.judge.thresholds import FAR
 from workbench.speculation.rounds.records import Round
 from workbench.speculation.rounds.round_columns import RoundColumns, Rounds
 from workbench.speculation.saved import SavedReplay, SavedRounds
@@ -34,7 +35,6 @@ _PLAIN = (
 
 
 # Of the expected drafts; a replay that was right accepted 0.90 of what was expected from every place.
-_FAR_LOWER = 0.5
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -246,7 +246,7 @@ class Replay(Result):
             low = counts.low
             if self.expected.counted == "places":
                 wanted = self.expected.accept_length - 1
-                low = counts.length - 1 + counts.doubt < _FAR_LOWER * wanted
+                low = counts.length - 1 + counts.doubt < FAR * wanted
             if low:
                 return f"the acceptance length is {counts.length:.2f}"
             if counts.unlike:

@@ -16,6 +16,7 @@ from workbench.speculation.rounds.replayed import Array, Replayed
 from workbench.speculation.rounds.round_columns import MOST_CELLS, Asked, RoundColumns, fit_together
 
 _MOST_NODES = 1 << 20  # of a tree; the widest and deepest that is run here has a quarter
+_OWN = ("own", "own_probabilities")
 Histogram = Annotated[tuple[Count, ...], Meta(max_length=MOST_DRAFTS + 1)]
 Depth = Annotated[int, Meta(ge=0, le=MOST_DRAFTS)]
 Row = list[int]
@@ -31,8 +32,11 @@ class SavedRequest(Struct, frozen=True):
     prompt: int
 
 
-class SavedColumns(Struct, frozen=True):
-    """The columns of `Replayed`, written as lists; a number that is not known is null."""
+class SavedColumns(Struct, frozen=True, omit_defaults=True):
+    """The columns of `Replayed`, written as lists; a number that is not known is null.
+
+    What version 0.1 did not save is left out where there is nothing of it.
+    """
 
     request: Row
     index: Row
@@ -52,6 +56,8 @@ class SavedColumns(Struct, frozen=True):
     left: Row
     first: Grid
     first_probabilities: list[Shares]
+    own: list[Grid] = []
+    own_probabilities: list[list[Shares]] = []
 
 
 class SavedRounds(Struct, frozen=True):
@@ -70,6 +76,7 @@ class SavedRounds(Struct, frozen=True):
         columns = {
             field.name: getattr(kept.columns, field.name).tolist()
             for field in dataclasses.fields(Replayed)
+            if kept.columns.own.size or field.name not in _OWN
         }
         return cls(
             rounds=len(kept),
@@ -91,7 +98,11 @@ class SavedRounds(Struct, frozen=True):
         columns = {
             field.name: _array(field.name, getattr(self.columns, field.name), self.rounds)
             for field in dataclasses.fields(Replayed)
+            if self.columns.own or field.name not in _OWN
         }
+        if "own" not in columns:
+            shape = (*columns["tokens"].shape, 0)
+            columns |= {"own": np.zeros(shape, np.int64), "own_probabilities": np.zeros(shape)}
         kept = RoundColumns(
             Replayed(**columns),
             _array("choices of the target", self.choices, self.rounds, dimensions=3),
@@ -131,7 +142,10 @@ class SavedReplay(Saved, frozen=True, kw_only=True):
 _DIMENSIONS = dict.fromkeys(
     ("request", "index", "prefix", "accepted", "bonus", "observed", "left"), 1
 )
-_FLOATS = frozenset(("probabilities", "margins", "first_probabilities", "shares"))
+_DIMENSIONS |= dict.fromkeys(_OWN, 3)
+_FLOATS = frozenset(
+    ("probabilities", "margins", "first_probabilities", "own_probabilities", "shares")
+)
 
 
 def _array(name: str, values: Any, rounds: int, *, dimensions: int = 0) -> Array:

@@ -6,7 +6,7 @@ import dataclasses
 import gzip
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -292,8 +292,9 @@ def _rounds(kept: RoundColumns) -> dict[str, Any]:
                 round(float(margins.min()), 3) if len(margins) else None,
                 kept.columns.round(row).stop,
                 [_node(kept, row, n) for n in range(nodes)],
-                [_top(kept, row, place) for place in range(nodes + 1)],
+                [_flat(kept.top(row, place)) for place in range(nodes + 1)],
                 c.wanted[row, : max(seen, 0)].tolist(),
+                [_flat(kept.own(row, place)) for place in range(nodes + 1)],
             ]
         )
     return {
@@ -304,7 +305,7 @@ def _rounds(kept: RoundColumns) -> dict[str, Any]:
 
 
 def _node(kept: RoundColumns, row: int, n: int) -> list[int]:
-    """Return token, parent, depth, probability in thousandths, accepted, rank."""
+    """Return token, parent, depth, probability in thousandths, accepted, rank (-1: not in its vocabulary)."""
     c = kept.columns
     share = float(c.probabilities[row, n])
     on = c.parents[row, n] < 0 or bool(c.taken[row, c.parents[row, n]])
@@ -318,9 +319,9 @@ def _node(kept: RoundColumns, row: int, n: int) -> list[int]:
     ]
 
 
-def _top(kept: RoundColumns, row: int, place: int) -> list[int]:
-    """Return the target's choices at a place, token and thousandths in turn."""
+def _flat(pairs: Iterable[tuple[int, float]]) -> list[int]:
+    """Return tokens and their shares in thousandths, in turn."""
     flat: list[int] = []
-    for token, share in kept.top(row, place):
+    for token, share in pairs:
         flat += [token, -1 if math.isnan(share) else round(1000 * share)]
     return flat

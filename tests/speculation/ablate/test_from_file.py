@@ -133,6 +133,15 @@ def test_an_engines_fault_is_named_by_its_rounds(kind: str, served: Trial) -> No
     assert found.plain < 0.85
 
 
+def test_the_ends_of_chunks_are_a_fault_of_their_own(served: Trial) -> None:
+    """Another size of chunk is told apart; the fault itself is too mild to be looked for in these rounds."""
+    (fault,) = (f for f in prints._faults(served) if f.kind == "chunk" and " 16 tokens" in f.words)
+    run = recorded(served, fault.run)
+    assert prints._share(fault.run(run)) == 1.0
+    assert prints._share(prints._chunk_ends(run, 32)) < 1.0
+    assert prints._share(run.replayed) < 1.0
+
+
 def test_an_engine_that_does_as_replayed_has_no_fault(served: Trial) -> None:
     assert prints.fingerprint(served) is None
 

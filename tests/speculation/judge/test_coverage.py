@@ -60,6 +60,7 @@ RESTS: dict[str, Callable[[], ReplayEvidence]] = {
     "reproduction": of_run,
     "log_lines": of_log,
     "faults": of_prompts,
+    "folder": lambda: of_prompts(engine="sglang==0.5.14"),
 }
 
 
@@ -86,6 +87,21 @@ def test_without_checks_every_item_of_a_replay_is_open(
     assert {item.state for item in bare.items} == {"open"}
     names = [(item.kind, item.name) for item in bare.items]
     assert len(set(names)) == len(names)
+
+
+NESTED = Finding("speculators_config", "error", "SGLang does not read its config")
+
+
+def test_a_folder_that_the_engine_refuses_is_wrong_whatever_its_flat_form_accepts() -> None:
+    found = judge_replay(of_prompts(engine="sglang==0.5.14", refused=NESTED))
+    assert (found.ok, found.verdict.state) == (False, "refused")
+    assert NESTED.title in found.summary
+    assert NESTED in found.findings
+
+
+def test_whether_a_folder_is_refused_is_open_where_nobody_looked() -> None:
+    found = coverage.covered(of_prompts(engine="sglang==0.5.14", unchecked="it has no profile"))
+    assert found.ok is None
 
 
 @pytest.mark.parametrize("make", [of_prompts, of_run])

@@ -12,7 +12,7 @@ from workbench.checkpoint.open import open_checkpoint
 from workbench.errors import WorkbenchError
 from workbench.speculation.arguments import check_draft, check_launch
 from workbench.speculation.evidence.observed import DraftLaunch
-from workbench.speculation.model.draft_kinds import other_kind
+from workbench.speculation.model.draft_kinds import other_kind, replayed_as
 
 
 def adds(**tensors: tuple[int, ...]) -> Change:
@@ -69,6 +69,31 @@ def test_another_kind_is_refused_by_its_name(
     ) as refused:
         check_draft(draft)
     assert found.mark in refused.value.why
+
+
+def as_class(name: str) -> Change:
+    """Name a class that goes with the tensors."""
+    return said(architectures=[name], draft_vocab_size=None)
+
+
+EXPERTS = adds(
+    model__layers__3__eh_proj__weight=(256, 512), model__layers__3__enorm__weight=(256,),
+    model__layers__3__hnorm__weight=(256,), model__layers__3__mlp__experts__0__up_proj__weight=(8, 256),
+)  # fmt: skip
+
+
+def test_an_eagle2_draft_is_replayed_as_one(tmp_path: Path) -> None:
+    draft = open_checkpoint(write((as_eagle2, as_class("LlamaForCausalLMEagle")), tmp_path))
+    assert replayed_as(draft).joining == "eagle"
+    check_draft(draft)
+
+
+def test_a_prediction_layer_of_experts_is_refused(tmp_path: Path) -> None:
+    changes = (renamed("", "other."), EXPERTS, as_class("DeepseekV3ForCausalLMNextN"))
+    draft = open_checkpoint(write(changes, tmp_path))
+    with pytest.raises(WorkbenchError, match="a draft of another kind, MTP") as refused:
+        check_draft(draft)
+    assert "experts" in refused.value.why
 
 
 @pytest.mark.parametrize(

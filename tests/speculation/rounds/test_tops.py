@@ -14,7 +14,7 @@ from workbench.speculation.model.features import TargetTrace
 from workbench.speculation.model.loading import load_draft
 from workbench.speculation.model.target import LlamaTarget
 from workbench.speculation.rounds.replayed import Replayed
-from workbench.speculation.rounds.run import generate
+from workbench.speculation.rounds.run import generate, replay_rounds
 from workbench.speculation.rounds.tops import tops_of
 
 TREE = Driving(steps=3, topk=3, draft_tokens=12, aux=(1, 2, 4))
@@ -86,3 +86,23 @@ def test_behind_a_token_that_the_target_has_not_nothing_is_known(
             below.add(node)
         assert bool(tops.at(0, node + 1)) == (node not in below)
     assert len(below) < replayed.tokens.shape[1]
+
+
+@pytest.mark.parametrize(("topk", "tokens"), [(1, 4), (3, 8)])
+def test_the_drafts_own_best_are_kept_behind_each_node_that_it_drafted_on(
+    topk: int, tokens: int, tmp_path: Path
+) -> None:
+    target = target_of()
+    draft = load_draft(open_checkpoint(write_draft(tmp_path / "d")), target)
+    driving = Driving(3, topk, tokens, (1, 2, 4))
+    trace = target.trace([[5, 9, 2, 30, 7, 1, 8, 3], [7, 1, 1, 4, 6, 6, 2]], [3, 2])
+    found = replay_rounds(draft, driving, trace, [[4, 6], [3]], tops=True)
+    for row in range(len(found)):
+        for node, parent in enumerate(found.parents[row].tolist()):
+            own = found.first[row] if parent < 0 else found.own[row, parent]
+            assert found.tokens[row, node] in own[:topk]
+        at_end = found.own[row][found.depths[row] == driving.steps]
+        assert (at_end == -1).all()
+    asked = replay_rounds(draft, driving, trace, [[4, 6], [3]])
+    assert (asked.own == -1).all()
+    assert (asked.tokens == found.tokens).all()

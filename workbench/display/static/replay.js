@@ -6,6 +6,17 @@ import { Course, positionsOf } from "./replay_charts.js";
 import { stateOf, tokenOf, Tree } from "./replay_tree.js";
 
 const BEFORE = 420; // tokens of the text so far
+const NEAR = 0.25; // logits: a smaller lead of the target's choice is a near tie
+
+/** Kinds of rejections, the first that holds counts: what it is called, and whether a round is one. */
+const KINDS = {
+  nan: ["the draft's logits are NaN", ({ fell }) => fell[3] < 0],
+  near: ["near ties of the target", ({ margin }) => margin !== null && margin < NEAR],
+  outside: ["not in the draft's vocabulary", ({ fell }) => fell[5] < 0],
+  close: ["the draft's second to fifth choice", ({ fell }) => fell[5] > 1 && fell[5] <= 5],
+  far: ["further down in the draft's order", ({ fell }) => fell[5] > 5],
+  other: ["of unknown rank", () => true],
+};
 
 export function replay(payload, { glyphs, ui, keep }) {
   const player = payload.rounds.length ? new Player(payload, glyphs, ui, keep) : null;
@@ -40,6 +51,8 @@ class Player {
     this.back = button("←", "The round before (←)", () => this.step(-1));
     this.forth = button("→", "The next round (→)", () => this.step(1));
     this.next = button("Next rejection", "The next round that rejects a draft (n)", () => this.jump(1));
+    this.kinds = payload.rounds.map(kindOf);
+    this.sorted = h("select", { class: "wb-select wb-kind", "aria-label": "Kind of rejection", onchange: () => this.sortBy(this.sorted.value) }, this.choices());
     this.picker = h("select", { class: "wb-select", "aria-label": "Request", onchange: () => this.goTo(this.firsts[Number(this.picker.value)]) },
       payload.requests.map((request, at) => this.firsts[at] >= 0 && h("option", { value: at }, `request ${request[0]}`)));
     this.where = h("span", { class: "wb-where" });
@@ -49,9 +62,9 @@ class Player {
     this.course = new Course(payload, (row) => this.goTo(row));
     this.side = h("aside", { class: "wb-side-rounds", "aria-label": "Acceptance" });
     this.stage = h("div", { class: "wb-stage", tabindex: 0, role: "group", "aria-label": "Step player: arrow keys go from round to round, n to the next rejection" },
-      h("div", { class: "wb-player-bar" }, this.back, this.forth, this.where, this.next, this.picker),
+      h("div", { class: "wb-player-bar" }, this.back, this.forth, this.where, this.next, this.sorted, this.picker),
       this.said, this.text, h("div", { class: "wb-text-keys" }, keysOf(glyphs)), this.tree.root,
-      h("p", { class: "wb-muted wb-hint" }, "← → rounds, n and p rejections, Home and End, [ and ] requests. ◂ marks a choice of the target that was drafted.",
+      h("p", { class: "wb-muted wb-hint" }, "← → rounds, n and p rejections, Home and End, [ and ] requests. ◂ marks a choice of the target that was drafted, and in the draft's list what the target chose; ∉ what the draft's vocabulary does not have.",
         payload.left_out > 0 && ` ${plural(payload.left_out, "round")} of ${number(payload.total)} ${payload.left_out === 1 ? "is" : "are"} left out here.`));
     this.root = h("section", { class: "wb-player", "aria-label": "Round by round" },
       h("h3", { class: "wb-h" }, "Round by round"), h("div", { class: "wb-player-grid" }, this.stage, this.side));
@@ -66,7 +79,9 @@ class Player {
   }
 
   restore(ui) {
-    this.ui = { row: Math.max(0, this.rejection(-1, 1)), node: null, ...ui };
+    this.ui = { row: -1, node: null, kind: "", ...ui };
+    if (!this.kinds.includes(this.ui.kind)) this.ui.kind = "";
+    if (this.ui.row < 0) this.ui.row = this.rejection(-1, 1);
     this.ui.row = Math.min(Math.max(0, this.ui.row), this.payload.rounds.length - 1);
     this.draw();
   }
@@ -82,6 +97,23 @@ class Player {
     this.change({ row: Math.min(Math.max(row, 0), last), node: null });
   }
 
+  /** The kinds that there are, with their counts. */
+  choices() {
+    const count = (kind) => this.kinds.filter((own) => own === kind).length;
+    const all = this.kinds.filter(Boolean).length;
+    const kinds = Object.keys(KINDS).filter(count);
+    return [["", `all ${plural(all, "rejection")}`], ...kinds.map((kind) => [kind, `${number(count(kind))}: ${KINDS[kind][0]}`])]
+      .map(([kind, label]) => h("option", { value: kind }, label));
+  }
+
+  /** Go to the first rejection of a kind, unless this round is one. */
+  sortBy(kind) {
+    const here = this.kinds[this.ui.row];
+    this.ui.kind = kind;
+    const row = here && (!kind || here === kind) ? this.ui.row : this.rejection(-1, 1);
+    this.change({ row: Math.max(0, row), node: null });
+  }
+
   step(by) {
     this.goTo(this.ui.row + by);
   }
@@ -93,7 +125,7 @@ class Player {
 
   rejection(from, by) {
     for (let row = from + by; row >= 0 && row < this.payload.rounds.length; row += by)
-      if (this.payload.rounds[row][6] === "rejected") return row;
+      if (this.kinds[row] && (!this.ui.kind || this.kinds[row] === this.ui.kind)) return row;
     return -1;
   }
 
@@ -125,19 +157,23 @@ class Player {
   draw() {
     const { row } = this.ui;
     const round = this.payload.rounds[row];
-    const [request, index, prefix, , , , , nodes, tops] = round;
-    const own = this.payload.rounds.filter((other) => other[0] === request).length;
-    this.where.replaceChildren(h("b", {}, `Round ${number(row + 1)}`), ` of ${number(this.payload.rounds.length)}`, h("span", { class: "wb-muted" }, ` · ${index + 1} of ${own} here`));
+    const [request, index, prefix, , , , , nodes, tops, , own] = round;
+    const focused = [this.back, this.forth, this.next].find((button) => button.contains(button.getRootNode().activeElement));
+    const here = this.payload.rounds.filter((other) => other[0] === request).length;
+    this.where.replaceChildren(h("b", {}, `Round ${number(row + 1)}`), ` of ${number(this.payload.rounds.length)}`, h("span", { class: "wb-muted" }, ` · ${index + 1} of ${here} here`));
     this.back.disabled = row === 0;
     this.forth.disabled = row === this.payload.rounds.length - 1;
     this.next.disabled = this.rejection(row, 1) < 0;
+    // A button that is turned off loses the focus, and the keys with it: the stage takes it over.
+    if (focused?.disabled) this.stage.focus({ preventScroll: true });
+    this.sorted.value = this.ui.kind;
     this.picker.value = String(request);
     this.said.replaceChildren(...this.sentence(round));
     this.text.replaceChildren(...this.soFar(row));
     this.text.scrollTop = this.text.scrollHeight;
     this.course.draw(row);
     const chosen = this.ui.node !== null && this.ui.node < nodes.length ? this.ui.node : null;
-    this.tree.draw({ nodes, tops, root: this.payload.requests[request][1][prefix - 1], chosen }, this.width || 720);
+    this.tree.draw({ nodes, tops, own, root: this.payload.requests[request][1][prefix - 1], chosen }, this.width || 720);
   }
 
   /** What happened, in a sentence or two. */
@@ -146,12 +182,11 @@ class Player {
     const deep = nodes.reduce((most, node) => Math.max(most, node[2]), 0);
     const state = path.length ? "accepted" : "rejected";
     const out = [sign(state, this.glyphs), h("b", {}, `${path.length} of ${deep} drafts accepted.`), " "];
-    const end = nodes.findLastIndex((node) => node[4]);
-    const fell = nodes.find((node) => node[1] === end && !node[4]);
+    const fell = fellOf(nodes);
     if (stop === "rejected" && fell && bonus >= 0)
-      out.push("The target chose ", tokenOf(this.words(bonus)), " where the draft had ", tokenOf(this.words(fell[0])), fell[3] < 0 ? "; its logits are NaN. " : fell[5] ? `; that was number ${number(fell[5])} in the draft's own order. ` : "; the draft's vocabulary does not have it. ");
+      out.push("The target chose ", tokenOf(this.words(bonus)), " where the draft had ", tokenOf(this.words(fell[0])), fell[3] < 0 ? "; its logits are NaN. " : fell[5] > 0 ? `; that was number ${number(fell[5])} in the draft's own order. ` : fell[5] < 0 ? "; the draft's vocabulary does not have it. " : ". ");
     else out.push(`${capital(this.payload.stops[stop] ?? stop)}. `);
-    if (margin !== null && margin < 0.25) out.push(h("span", { class: "wb-tag", title: "The target's two best choices are this many logits apart: bfloat16 may decide otherwise" }, `near tie, ${margin}`));
+    if (margin !== null && margin < NEAR) out.push(h("span", { class: "wb-tag", title: "The target's two best choices are this many logits apart: bfloat16 may decide otherwise" }, `near tie, ${margin}`));
     if (observed >= 0) {
       const same = observed === path.length + 1 && (wanted.at(-1) === bonus || bonus < 0);
       out.push(h("span", { class: "wb-tag", "data-differs": String(!same) }, same ? "the engine did the same" : `the engine accepted ${observed - 1}`));
@@ -201,6 +236,19 @@ const TITLES = {
 function keysOf(glyphs) {
   return [["accepted", "accepted draft"], ["rejected", "rejected draft"], ["bonus", "the target's own token"]].map(([kind, word]) =>
     h("span", { class: "wb-key" }, sign(kind, glyphs), h(kind === "rejected" ? "del" : "span", { class: "wb-piece wb-now-piece", "data-kind": kind }, word)));
+}
+
+/** The first draft that fell at the end of the accepted path. */
+function fellOf(nodes) {
+  const end = nodes.findLastIndex((node) => node[4]);
+  return nodes.find((node) => node[1] === end && !node[4]);
+}
+
+/** Which kind of rejection a round ends with, "" for none. */
+function kindOf([, , , , , margin, stop, nodes]) {
+  const fell = fellOf(nodes);
+  if (stop !== "rejected" || !fell) return "";
+  return Object.keys(KINDS).find((kind) => KINDS[kind][1]({ fell, margin }));
 }
 
 const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);

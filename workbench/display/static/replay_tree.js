@@ -54,12 +54,14 @@ export class Tree {
       h("div", { class: "wb-tree", style: `width:${wide}px;height:${high}px` }, svg("svg", { width: wide, height: high, "aria-hidden": "true" }, edges), root, boxes),
       h("div", { class: "wb-answers", style: `grid-template-columns:${boxWide}px repeat(${deep + 1}, ${boxWide}px);column-gap:${column - boxWide}px` },
         h("div", { class: "wb-answers-head" }, h("b", {}, "The target"), h("span", { class: "wb-muted" }, "its best choices at the same place")),
-        this.answers(round, deep)));
+        this.answers(round, deep, round.tops, "target"), h("span", {}),
+        h("div", { class: "wb-answers-head" }, h("b", {}, "The draft"), h("span", { class: "wb-muted" }, "its own best there")),
+        this.answers(round, deep, round.own, "draft")));
   }
 
-  /** The target's choices at each position, along the accepted path and on from the chosen node. */
-  answers(round, deep) {
-    const { nodes, tops } = round;
+  /** The choices of target or draft at each position, along the accepted path and on from the chosen node. */
+  answers(round, deep, tops, whose) {
+    const { nodes } = round;
     const path = pathTo(nodes, round.chosen ?? lastOf(nodes));
     const out = [];
     for (let depth = 0; depth < deep; depth++) {
@@ -69,8 +71,11 @@ export class Tree {
         continue;
       }
       const beside = place >= 0 && !nodes[place][4];
-      const drafted = new Set(childrenOf(nodes, place).map((n) => nodes[n][0]));
-      out.push(choicesOf(tops[place + 1] ?? [], drafted, beside, this.words));
+      const children = childrenOf(nodes, place);
+      const [chosen] = round.tops[place + 1] ?? [];
+      const marks = new Map(whose === "draft" ? [[chosen, CHOSEN]] : children.map((n) => [nodes[n][0], DRAFTED]));
+      if (whose === "target" && children.some((n) => nodes[n][5] < 0)) marks.set(chosen, OUTSIDE);
+      out.push(choicesOf(tops[place + 1] ?? [], marks, beside, this.words, whose));
     }
     return out;
   }
@@ -84,15 +89,21 @@ export function stateOf(nodes, at) {
   return parent < 0 || nodes[parent][4] ? "rejected" : "beside";
 }
 
-function choicesOf(flat, drafted, beside, words) {
-  if (!flat.length) return h("div", { class: "wb-choices" }, h("span", { class: "wb-muted" }, "not known"));
+// Marks of a choice, and what they mean.
+const DRAFTED = ["◂", "drafted"];
+const OUTSIDE = ["∉", "not in the draft's vocabulary"];
+const CHOSEN = ["◂", "what the target chose"];
+
+function choicesOf(flat, marks, beside, words, whose) {
+  if (!flat.length) return h("div", { class: "wb-choices", "data-whose": whose }, h("span", { class: "wb-muted" }, "not known"));
   const rows = [];
   for (let at = 0; at < flat.length; at += 2) {
     const [token, share] = [flat[at], flat[at + 1]];
-    rows.push(h("div", { class: "wb-choice", "data-first": String(at === 0), title: drafted.has(token) ? "drafted" : "not drafted" },
-      h("i", { style: `width:${Math.max(share, 0) / 10}%` }), tokenOf(words(token)), drafted.has(token) && h("span", { class: "wb-drafted", "aria-label": "drafted" }, "◂"), h("span", { class: "wb-p" }, percent(share))));
+    const [mark, said] = marks.get(token) ?? ["", whose === "target" ? "not drafted" : "not what the target chose"];
+    rows.push(h("div", { class: "wb-choice", "data-first": String(at === 0), title: said },
+      h("i", { style: `width:${Math.max(share, 0) / 10}%` }), tokenOf(words(token)), mark && h("span", { class: "wb-drafted", "data-mark": mark, "aria-label": said }, mark), h("span", { class: "wb-p" }, percent(share))));
   }
-  return h("div", { class: "wb-choices", "data-beside": String(beside), title: beside ? "If the draft before it had been accepted" : null }, rows);
+  return h("div", { class: "wb-choices", "data-whose": whose, "data-beside": String(beside), title: beside ? "If the draft before it had been accepted" : null }, rows);
 }
 
 const childrenOf = (nodes, parent) => nodes.flatMap((node, at) => (node[1] === parent ? [at] : []));

@@ -22,6 +22,11 @@ def as_trained(trial: Trial) -> State | None:
         named = read_ids(trial.checkpoint.config.text, trainer=True)
     except WorkbenchError:
         return None
+    if draft.settings.joining != "eagle3":
+        made = driving_of(
+            None, steps=driving.steps, topk=driving.topk, draft_tokens=driving.draft_tokens
+        )
+        return State(draft, made, trial.trace)
     aux = captured_layers(None, named, target.model_type, target.layers)
     known = all(layer in trial.trace.inputs for layer in aux)
     if len(aux) * target.hidden != draft.settings.aux * draft.settings.aux_width or not known:

@@ -10,15 +10,9 @@ from workbench.core.finding import Confidence
 from workbench.speculation.ablate.lifts import Lift, Reference
 from workbench.speculation.ablate.static_checks import Hint
 from workbench.speculation.ablate.switches import Switch
-from workbench.speculation.judge.counts import ENOUGH as LOW
 from workbench.speculation.judge.measuring import Measured, interval
 from workbench.speculation.judge.texts import Texts
-
-ENOUGH = 0.8  # of the lost acceptance that a cause must bring back
-SMALL = 0.03  # of the expected length: a smaller loss is not worth a cause
-UNSURE = 0.05  # of the expected length: a larger loss that may be chance is no health
-FEW = 8  # requests; samples of fewer say little of how much acceptance varies
-AGREES = 0.85  # of the rounds that a faithful replay has as the engine had them
+from workbench.speculation.judge.thresholds import ENOUGH, FEW_REQUESTS, RESTORED, SMALL
 
 State = Literal[
     "found", "pair", "several", "named", "lost", "draft_itself", "engine", "healthy", "sampling",
@@ -168,16 +162,16 @@ def lost(reference: Reference) -> bool:
 def certainly_lost(scene: CauseFacts) -> bool:
     """Tell whether far less is accepted than expected, beyond chance, on texts that the target chose."""
     expected = scene.reference.expected
-    if expected is None or scene.texts.sampled or len(scene.reference.served.rounds) < FEW:
+    if expected is None or scene.texts.sampled or len(scene.reference.served.rounds) < FEW_REQUESTS:
         return False
     high = interval(scene.reference.served.draws())[1]
-    return high - 1 < LOW * (expected.accept_length - 1)
+    return high - 1 < ENOUGH * (expected.accept_length - 1)
 
 
 def restores(one: Tried) -> bool:
     """Tell whether a change brings enough of the loss back, at every position."""
     lift = one.lift
-    enough = lift.restored is not None and lift.restored >= ENOUGH
+    enough = lift.restored is not None and lift.restored >= RESTORED
     return enough and lift.lift_interval[0] > 0 and lift.profile is not False
 
 

@@ -1,6 +1,6 @@
 """The verdict: which one change brings the lost acceptance back, and when nobody can tell.
 
-A cause is found when one fact, and only one, restores at least `ENOUGH` of what was lost, clear of the best
+A cause is found when one fact, and only one, restores at least `RESTORED` of what was lost, clear of the best
 switch about anything else on the same bootstrap samples, and each position has most of its loss back. Where
 none does, two facts together may, each of them needed. Everything else is "cannot tell", with the nearest.
 """
@@ -11,10 +11,6 @@ from collections.abc import Sequence
 
 from workbench.core.finding import Confidence
 from workbench.speculation.ablate.cause_records import (
-    AGREES,
-    ENOUGH,
-    FEW,
-    UNSURE,
     Cause,
     CauseFacts,
     State,
@@ -29,9 +25,14 @@ from workbench.speculation.ablate.cause_records import (
 from workbench.speculation.ablate.causes_known import known, unexpected
 from workbench.speculation.ablate.lifts import clear
 from workbench.speculation.judge.engine_loss import ENGINE_NEXT, look_at_engine
-
-_NEEDED = 0.15  # of the loss that the second of a pair must add to either alone
-_NEAR = 0.2  # of the loss: what restores less is not called near
+from workbench.speculation.judge.thresholds import (
+    FEW_REQUESTS,
+    NEAREST,
+    NEEDED,
+    RESTORED,
+    UNLIKE,
+    UNSURE,
+)
 
 
 def judge(scene: CauseFacts) -> Cause:
@@ -90,7 +91,7 @@ def _without_search(scene: CauseFacts) -> Cause | None:
             missing="answers that do not repeat themselves",
             next_step="Record other prompts, or longer ones, at temperature 0.",
         )  # fmt: skip
-    differs = scene.agreement is not None and scene.agreement < AGREES
+    differs = scene.agreement is not None and scene.agreement < UNLIKE
     # Memory of unknown content may differ; a replay of it that loses nothing is not what ran.
     sure = not scene.unknown or (scene.reference.expected is not None and not lost(scene.reference))
     if differs and sure and scene.observed is not None:
@@ -114,11 +115,11 @@ def _without_search(scene: CauseFacts) -> Cause | None:
             next_step="Give expected= (the trainer's full_acc_k, a healthy run, or a number).",
         )  # fmt: skip
     few = len(scene.reference.served.rounds)
-    if few < FEW:
+    if few < FEW_REQUESTS:
         return Cause(
             "cannot_tell",
             f"Cannot tell: {few} requests are too few to tell a loss from chance.",
-            missing=f"{FEW} requests or more",
+            missing=f"{FEW_REQUESTS} requests or more",
             next_step="Replay more prompts.",
         )
     if not lost(scene.reference):
@@ -201,7 +202,7 @@ def _single(scene: CauseFacts) -> Cause | None:
             (first,),
         )
     alike = [t.lift for t in scene.singles if t.facts == first.facts and t is not first]
-    equal = tuple(a.name for a in alike if a.restored is not None and a.restored >= ENOUGH)
+    equal = tuple(a.name for a in alike if a.restored is not None and a.restored >= RESTORED)
     against = _against(scene, first.facts, runner)
     return Cause(
         "found",
@@ -227,7 +228,7 @@ def _pair(scene: CauseFacts) -> Cause | None:
         for single in alone:
             added = first.measured.accept_length - single.measured.accept_length
             same = len(single.measured.rounds) == len(first.measured.rounds)
-            if same and (added < _NEEDED * loss or not clear(first.measured, single.measured)):
+            if same and (added < NEEDED * loss or not clear(first.measured, single.measured)):
                 return _cannot_tell(
                     scene, "a second change adds too little to be distinguished from chance"
                 )
@@ -307,7 +308,7 @@ def _cannot_tell(scene: CauseFacts, why: str, rivals: tuple[Tried, ...] = ()) ->
     best = _best_by_fact([*scene.singles, *scene.pairs])
     nearest = best[0].lift if best else None
     near = ""
-    far = nearest is None or (nearest.restored or 0.0) < _NEAR
+    far = nearest is None or (nearest.restored or 0.0) < NEAREST
     if nearest is not None and not far and nearest.lift_interval[0] > 0:
         near = f" Nearest is {nearest.words}: {percent(nearest)}."
     itself = _draft_itself(scene) if state == "lost" and not near else ""
@@ -330,7 +331,7 @@ def _draft_itself(scene: CauseFacts) -> str:
         return ""
     served = scene.reference.served.accept_length
     gained = trained.accept_length - served
-    if gained >= _NEAR * (expected.accept_length - served):
+    if gained >= NEAREST * (expected.accept_length - served):
         return ""
     return (
         f"The draft itself accepts no more: {trained.accept_length:.2f} tokens a round as its trainer means "
@@ -354,7 +355,7 @@ def _best_by_fact(tried: Sequence[Tried]) -> list[Tried]:
 def _rivals(first: Tried, other: Tried) -> bool:
     """Tell whether another fact explains as much: within chance, or enough by itself."""
     restored = other.lift.restored
-    enough = restored is not None and restored >= ENOUGH
+    enough = restored is not None and restored >= RESTORED
     return enough or not clear(first.measured, other.measured)
 
 
@@ -363,7 +364,7 @@ def _confidence(scene: CauseFacts, first: Tried) -> Confidence:
     lift = first.lift
     sure = any(h.fact in first.facts and h.sure for h in scene.hints)
     low = lift.restored_interval[0] if lift.restored_interval else 0.0
-    return "certain" if sure and low >= ENOUGH / 2 else "likely"
+    return "certain" if sure and low >= RESTORED / 2 else "likely"
 
 
 def _against(scene: CauseFacts, facts: frozenset[str], runner: Tried | None) -> tuple[str, ...]:

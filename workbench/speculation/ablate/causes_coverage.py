@@ -10,9 +10,14 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from workbench.core.verdict import Coverage, Item, Settled, State, Verdict, cover
-from workbench.speculation.ablate.cause_records import AGREES, FEW, SMALL, Cause, CauseFacts, Tried
+from workbench.speculation.ablate.cause_records import (
+    Cause,
+    CauseFacts,
+    Tried,
+)
 from workbench.speculation.ablate.static_checks import Hint
 from workbench.speculation.judge.coverage import ACCEPTANCE, STATIC, TEXTS, fault_items
+from workbench.speculation.judge.thresholds import FEW_REQUESTS, SMALL, UNLIKE
 
 AMOUNT = ("amount of evidence", "number of requests")
 RECORDED = ("recorded run", "recorded rounds, reproduced by the replay")
@@ -141,8 +146,8 @@ def items(question: AblationQuestion) -> Iterator[Item]:
 def amount(question: AblationQuestion) -> Iterator[Settled]:
     """Settle whether there are requests enough."""
     count = len(question.facts.reference.served.rounds)
-    few = count < FEW
-    how = f"{count} requests" + (f"; {FEW} or more are needed" if few else "")
+    few = count < FEW_REQUESTS
+    how = f"{count} requests" + (f"; {FEW_REQUESTS} or more are needed" if few else "")
     yield Settled(*AMOUNT, "open" if few else "ok", how)
 
 
@@ -175,7 +180,7 @@ def reproduction(question: AblationQuestion) -> Iterator[Settled]:
     share = question.facts.agreement
     if share is None:
         return
-    state: State = "ok" if share >= AGREES else "open"
+    state: State = "ok" if share >= UNLIKE else "open"
     yield Settled(*RECORDED, state, f"{share:.0%} of the rounds agree")
 
 

@@ -11,9 +11,6 @@ from itertools import pairwise
 
 from workbench.core.finding import Confidence
 from workbench.speculation.ablate.cause_records import (
-    ENOUGH,
-    FEW,
-    SMALL,
     Cause,
     CauseFacts,
     State,
@@ -24,7 +21,7 @@ from workbench.speculation.ablate.cause_records import (
     statically,
 )
 from workbench.speculation.ablate.lifts import clear
-from workbench.speculation.judge.counts import HARDLY
+from workbench.speculation.judge.thresholds import FEW_REQUESTS, HARDLY, RESTORED, SMALL
 
 _COUNTS = {2: "Two", 3: "Three", 4: "Four", 5: "Five", 6: "Six"}
 
@@ -59,7 +56,11 @@ def known(scene: CauseFacts) -> Cause | None:
 def unexpected(scene: CauseFacts) -> Cause | None:
     """Return the known faults as the cause where no acceptance is expected: undoing them accepts far more."""
     chain = needed(scene.chain)
-    if not chain or len(scene.reference.served.rounds) < FEW or _beaten(chain[-1], scene.singles):
+    if (
+        not chain
+        or len(scene.reference.served.rounds) < FEW_REQUESTS
+        or _beaten(chain[-1], scene.singles)
+    ):
         return None
     if chain[-1].lift.lift_interval[0] <= HARDLY:
         return None
@@ -128,7 +129,7 @@ def _cause(scene: CauseFacts, chain: Sequence[Tried]) -> Cause:
 def _confidence(scene: CauseFacts, whole: Tried) -> Confidence:
     sure = all(any(h.fact == fact and h.sure for h in scene.hints) for fact in whole.facts)
     low = whole.lift.restored_interval[0] if whole.lift.restored_interval else 0.0
-    enough = low >= ENOUGH / 2 and whole.lift.profile is not False
+    enough = low >= RESTORED / 2 and whole.lift.profile is not False
     return "certain" if sure and enough and not scene.untried else "likely"
 
 

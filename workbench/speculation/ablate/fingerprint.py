@@ -15,23 +15,22 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from workbench.errors import WorkbenchError
-from workbench.speculation.ablate.switches import base, catalogue
-from workbench.speculation.judge.counts import FAITHFUL, UNLIKE
+from workbench.speculation.ablate.switches import Switch, base, catalogue
 from workbench.speculation.judge.texts import describe
+from workbench.speculation.judge.thresholds import FAITHFUL, PRINTS_APART, PRINTS_ROUNDS, UNLIKE
 from workbench.speculation.judge.trial import Trial
 from workbench.speculation.rounds.replayed import Replayed
 from workbench.speculation.rounds.rounds import Cache, Rounds, draft_rounds, extend
 from workbench.speculation.rounds.run import replay_rounds, verified
 
 _SOME = 16  # requests that every fault is tried on
-_FEW = 64  # rounds below which nothing is concluded
-_ERRORS = 3.0  # standard errors between the rounds that two faults leave unexplained
 _ROUNDS = 256  # rounds at a time
 _ROWS = {
     "early": "After a round that accepts only a part, the engine goes on from the row one place too early",
     "always early": "After each round the engine goes on from the row one place too early",
     "first": "After each round the engine goes on from the first row of that round, not from its last",
 }
+_CHUNKS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 _PREFIXES = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096)
 
 
@@ -83,7 +82,7 @@ def _reproducing(trial: Trial) -> Fingerprint | None:
     if trial.emitted is None or trial.starts is None or trial.draft.filled:
         return None
     plain = trial.replayed
-    if len(plain) < _FEW or _share(plain) >= UNLIKE:
+    if len(plain) < PRINTS_ROUNDS or _share(plain) >= UNLIKE:
         return None
     some = trial.some(range(min(_SOME, len(trial.trace))))
     first: dict[str, tuple[float, _Fault]] = {}
@@ -108,7 +107,7 @@ def _reproducing(trial: Trial) -> Fingerprint | None:
 def _fits_better(share: float, other: float, rounds: int) -> bool:
     """Tell whether a fault explains more rounds than another one, by more than chance."""
     left, more = (1 - share) * rounds, (1 - other) * rounds
-    return more - left > _ERRORS * math.sqrt(left + more)
+    return more - left > PRINTS_APART * math.sqrt(left + more)
 
 
 def _share(replayed: Replayed) -> float:
@@ -131,16 +130,23 @@ def _faults(trial: Trial) -> Iterator[_Fault]:
                 "a prefix hit that the draft's cache does not have"
             )
             yield _Fault("prefix", words, partial(_empty_prefix, size=size))
+    for size in _CHUNKS if trial.trace.choices is not None else ():
+        if size < longest:
+            words = (
+                f"At the end of each chunk of {size} tokens of a prompt the draft is given the token that "
+                "the target would have chosen there, not the prompt's own"
+            )
+            yield _Fault("chunk", words, partial(_chunk_ends, size=size))
     for switch in catalogue(trial, describe(trial.trace)):
         # What changes text or target needs another pass over the texts, and no engine does it.
         if switch.fact not in ("sampling", "target"):
             words = f"The engine runs with {switch.words}"
-            yield _Fault(switch.fact, words, partial(_switched, name=switch.name))
+            yield _Fault(switch.fact, words, partial(_switched, switch=switch))
 
 
-def _switched(trial: Trial, name: str) -> Replayed:
-    found = next(s for s in catalogue(trial, describe(trial.trace)) if s.name == name)
-    state = found.apply(base(trial))
+def _switched(trial: Trial, switch: Switch) -> Replayed:
+    """Turn a switch of the same pair, whatever requests the trial has."""
+    state = switch.apply(base(trial))
     assert trial.starts is not None
     return replay_rounds(state.draft, state.driving, state.trace, trial.starts, trial.emitted)
 
@@ -177,6 +183,21 @@ def _drafted(trial: Trial, rounds: Rounds, cache: Cache) -> Replayed:
     rows = torch.split(torch.arange(len(rounds), device=rounds.known.device), _ROUNDS)
     parts = [draft_rounds(trial.draft, driving, trial.trace, rounds.rows(at), cache) for at in rows]
     return verified(driving, trial.trace, rounds, parts)
+
+
+def _chunk_ends(trial: Trial, size: int) -> Replayed:
+    """Give the last slot of each whole chunk but a prompt's last the target's guess for its token."""
+    import torch
+
+    trace = trial.trace
+    assert trial.starts is not None
+    assert trace.choices is not None
+    places = torch.arange(trace.tokens.shape[1], device=trace.tokens.device)[None, :]
+    ends = (places % size == size - 1) & (places < trace.prompts[:, None] - 1)
+    tokens = torch.where(ends, trace.choices.best, trace.tokens.roll(-1, dims=1))
+    rounds = Rounds.of(trial.starts, trial.emitted, trace)
+    with torch.no_grad():
+        return _drafted(trial, rounds, extend(trial.draft, trial.driving, trace, tokens))
 
 
 def _empty_prefix(trial: Trial, size: int) -> Replayed:

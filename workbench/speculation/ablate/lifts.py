@@ -10,9 +10,7 @@ import numpy as np
 from workbench.speculation.ablate.switches import Switch
 from workbench.speculation.judge.expected import Expected
 from workbench.speculation.judge.measuring import Array, Measured, interval
-
-_SHARE = 0.6  # of what a position lost, that must come back for the profile to count as restored
-_VISIBLE = 0.02  # a smaller loss at a position says nothing
+from workbench.speculation.judge.thresholds import PROFILE, VISIBLE
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -133,8 +131,8 @@ class Reference:
         count = min(len(served), len(self.expected.per_position))
         wanted = np.array(self.expected.per_position[:count])
         lost = wanted - served[:count]
-        back = high[:count] >= served[:count] + _SHARE * lost
-        return bool(np.all(back | (lost < _VISIBLE)))
+        back = high[:count] >= served[:count] + PROFILE * lost
+        return bool(np.all(back | (lost < VISIBLE)))
 
 
 def clear(one: Measured, other: Measured) -> bool:

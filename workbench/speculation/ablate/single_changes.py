@@ -13,7 +13,6 @@ from workbench.errors import WorkbenchError, shown
 from workbench.speculation.ablate.ablations import Ablations
 from workbench.speculation.ablate.as_trained import as_trained
 from workbench.speculation.ablate.cause_records import (
-    ENOUGH,
     Cause,
     CauseFacts,
     Tried,
@@ -33,6 +32,7 @@ from workbench.speculation.judge.comparable import comparable
 from workbench.speculation.judge.engine_loss import engine_loses
 from workbench.speculation.judge.measuring import Measured, State, entropy, measure
 from workbench.speculation.judge.texts import describe
+from workbench.speculation.judge.thresholds import RESTORED
 from workbench.speculation.judge.trial import Trial
 
 FIRST_PASS = 32  # requests that every switch is tried on
@@ -208,7 +208,7 @@ class _Bench:
         for one in order:
             known = sum(one.facts == other.facts for other in chosen)
             lift = one.lift
-            promising = lift.restored_interval is not None and lift.restored_interval[1] >= ENOUGH
+            promising = lift.restored_interval is not None and lift.restored_interval[1] >= RESTORED
             first = not known and (len(chosen) < _CLOSER or one.facts & suspected)
             if first or (promising and known < 3):
                 chosen.append(one)
@@ -314,7 +314,7 @@ class _Bench:
         assert expected is not None
         lost = expected.accept_length - served.served.accept_length
         gained = one.measured.accept_length - served.served.accept_length
-        return gained >= ENOUGH * lost
+        return gained >= RESTORED * lost
 
     def _firsts(self) -> list[Switch]:
         """Return switches to begin with: those that something speaks for, then the best by two signs."""

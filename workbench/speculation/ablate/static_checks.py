@@ -20,7 +20,8 @@ from workbench.loaders.profile import NotCovered, Refused
 from workbench.loaders.simulate import simulate
 from workbench.speculation.ablate.switches_weights import by_names, equal
 from workbench.speculation.judge.trial import Trial
-from workbench.speculation.model.loading import canonical, served_config
+from workbench.speculation.model.loading import served_config
+from workbench.speculation.model.names import Naming, naming
 
 # What a contract's finding is about, as the switches name it.
 _FACTS = {
@@ -39,7 +40,7 @@ _FACTS = {
     "qk_norm_dropped": "q_norm and k_norm",
 }
 # So many lost keys of a fact leave nothing of it.
-_WHOLE = {"decoder layer": 7, "fc": 1, "lm_head": 1}
+_WHOLE = {"decoder layer": 7, "fc": 1, "eh_proj": 1, "lm_head": 1}
 # Findings after which next to nothing is accepted, whatever else is wrong.
 _SUFFICIENT = ("launched_as_eagle", "aux_layers_off")
 _BEGINNINGS = (
@@ -86,6 +87,24 @@ def unchecked(trial: Trial) -> str:
     return "" if known else f"the profile of {trial.launch.engine} does not describe this config"
 
 
+def refusal(trial: Trial) -> Finding | None:
+    """Return that the engine of a launch does not accept this folder's config, as `diff_keys` says.
+
+    What is replayed then is the flat form that it would have to be given; where a real engine's rounds were
+    recorded, somebody has given it that.
+    """
+    if not trial.launch.engine.startswith("sglang"):
+        return None
+    try:
+        outcome = _outcome(trial)
+    except WorkbenchError:
+        return None
+    if outcome is None:
+        return None
+    found = contracts.check(trial.checkpoint, outcome, target=_sizes(trial))
+    return next((finding for finding in found if finding.code == "speculators_config"), None)
+
+
 def sufficient(hints: Sequence[Hint]) -> tuple[str, ...]:
     """Return the titles of what alone explains that next to nothing is accepted."""
     return tuple(hint.finding.title.rstrip(".") for hint in hints if hint.whole and hint.sure)
@@ -99,13 +118,13 @@ def _of_engine(trial: Trial) -> Iterator[Hint]:
         return
     if outcome is None:
         return
-    layers = trial.draft.settings.layers
+    layers, named = trial.draft.settings.layers, naming(trial.checkpoint.names)
     lost: dict[str, list[KeyGroup]] = {}
     for group in outcome.keys:
         if group.status == "dropped":
-            lost.setdefault(_fact_of_key(group, layers), []).append(group)
+            lost.setdefault(_fact_of_key(group, layers, named), []).append(group)
         elif group.status == "mismatched":  # a loader that stops at it left nothing to replay
-            yield Hint(_fact_of_key(group, layers), _cut(group, outcome))
+            yield Hint(_fact_of_key(group, layers, named), _cut(group, outcome))
     for fact, groups in lost.items():
         whole = fact in _WHOLE and sum(map(len, groups)) >= _WHOLE[fact]
         yield Hint(fact, _dropped(fact, groups, outcome), whole)
@@ -140,9 +159,9 @@ def _outcome(trial: Trial) -> LoadOutcome | None:
     version, profile = choice.profiles[-1]
     try:
         model = profile.build(config)
+        return simulate(profile, model, trial.checkpoint.table, version)
     except (Refused, NotCovered):
         return None
-    return simulate(profile, model, trial.checkpoint.table, version)
 
 
 _KEYS = (
@@ -151,6 +170,9 @@ _KEYS = (
     ("layers.", "decoder layer"),
     ("midlayer.", "decoder layer"),
     ("fc.", "fc"),
+    ("eh_proj.", "eh_proj"),
+    ("enorm.", "eh_proj"),
+    ("hnorm.", "eh_proj"),
     ("input_norm.", "norm_before_fc"),
     ("fc_norm.", "fc_norm"),
     ("lm_head.", "lm_head"),
@@ -161,9 +183,9 @@ _KEYS = (
 _LAYER = re.compile(r"(?:^|\.)layers\.(\d{1,6})\.")
 
 
-def _fact_of_key(group: KeyGroup, layers: int) -> str:
+def _fact_of_key(group: KeyGroup, layers: int, named: Naming) -> str:
     """Return what a key is about; `layers` are those that the engine runs."""
-    name = canonical(group.names[0])
+    name = named(group.names[0])
     number = _LAYER.search(name)
     if number is not None and int(number[1]) >= layers:
         return "number of layers"
@@ -230,6 +252,8 @@ def _own(trial: Trial) -> Iterator[Hint]:
     rope = getattr(target, "rope", None)
     if rope is not None and len(rope.inverse) == len(s.rope.inverse) and rope != s.rope:
         yield Hint("rotary positions", _rotary(config.get("rope_theta")))
+    if s.joining == "eagle" and trial.launch.engine and "fc.bias" not in held:
+        yield Hint("fc", _random_bias())
     for name, origin in trial.draft.origins.items():
         if origin == "ones" and name not in file:
             yield Hint(_fact_of_name(name), _norm_absent(name))
@@ -240,7 +264,8 @@ def _own(trial: Trial) -> Iterator[Hint]:
 
 def _fact_of_name(name: str) -> str:
     first = name.split(".", maxsplit=1)[0]
-    return {"layers": "decoder layer", "norm": "last norm"}.get(first, first)
+    joins = dict.fromkeys(("enorm", "hnorm"), "eh_proj")
+    return {"layers": "decoder layer", "norm": "last norm", **joins}.get(first, first)
 
 
 def _flag(name: str, tensor: str) -> Finding:
@@ -288,6 +313,23 @@ def _absent(name: str, engine: str) -> Finding:
         evidence_for=(f"the checkpoint has no {name}, under any prefix",),
         changes_output=True,
         next_step=f"Save the draft again with {name}.",
+    )
+
+
+def _random_bias() -> Finding:
+    return Finding(
+        code="bias_absent",
+        severity="warning",
+        title="fc.bias is in no file: SGLang's class has one all the same, with small random values",
+        detail="PyTorch fills it at random when the class is built, evenly up to one by the root of twice "
+        "the hidden size. It is replayed as zero.",
+        evidence_for=(
+            "the checkpoint has no fc.bias",
+            "the class makes fc with a bias, whatever config.json says",
+        ),
+        changes_output=True,
+        next_step="Save fc.bias with zeros.",
+        place="sglang/srt/models/llama_eagle.py",
     )
 
 

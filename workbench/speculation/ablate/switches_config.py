@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import WorkbenchError
-from workbench.speculation.ablate.switches_weights import by_names, with_tensors
+from workbench.speculation.ablate.switches_weights import by_names, reads_last, with_tensors
 from workbench.speculation.evidence.driving import default_layers, read_ids
 from workbench.speculation.judge.measuring import State
 from workbench.speculation.judge.texts import Texts
@@ -28,6 +28,7 @@ Entry = tuple[str, str, str, Callable[[State], State], str]
 
 # Norms that a flag turns on, and their tensors.
 _NORMS = {"fc_norm": r"^fc_norm\.\d+\.weight$", "norm_before_fc": r"^input_norm\.weight$"}
+_MATRICES = {"eagle3": "q, k and v", "eagle": "fc", "mtp": "eh_proj"}  # that read both side by side
 _THETAS = (1e4, 1e5, 5e5, 1e6)  # bases that models are trained with
 
 
@@ -43,6 +44,9 @@ def switches(trial: Trial, texts: Texts) -> Iterator[Entry]:
 
 def _layers(trial: Trial) -> Iterator[Entry]:
     """Read other layers of the target."""
+    if reads_last(trial):
+        yield from _last_features(trial)
+        return
     layers = trial.target.layers if trial.target is not None else max(trial.trace.inputs) + 1
     count = trial.draft.settings.aux
     sets: dict[str, tuple[str, tuple[int, ...] | Callable[[tuple[int, ...]], tuple[int, ...]]]] = {}
@@ -79,6 +83,27 @@ def _layers(trial: Trial) -> Iterator[Entry]:
         )  # fmt: skip
 
 
+def _last_features(trial: Trial) -> Iterator[Entry]:
+    """Read the last features before the target's final norm, or those that go into its last layer."""
+    layers = trial.target.layers if trial.target is not None else max(trial.trace.inputs, default=0)
+    for name, words, aux in (
+        ("features after the final norm", "the target's last features after its final norm", None),
+        ("features before the final norm", "the target's last features before its final norm", (layers,)),
+        ("features one layer early", "what goes into the target's last layer", (layers - 1,)),
+    ):  # fmt: skip
+
+        def apply(state: State, aux: tuple[int, ...] | None = aux) -> State:
+            held = state.trace.final is not None if aux is None else aux[0] in state.trace.inputs
+            if aux == state.driving.aux or not held:
+                return state
+            return dataclasses.replace(state, driving=state.driving.replaced(aux=aux))
+
+        yield (
+            name, "features", words, apply,
+            "Give the draft the features that it was trained on: an engine gives those after the final norm.",
+        )  # fmt: skip
+
+
 def _shifted(shift: int, aux: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(k + shift for k in aux)
 
@@ -92,7 +117,10 @@ def _flags(trial: Trial) -> Iterator[Entry]:
     s = trial.draft.settings
     file = by_names(trial)
     norms = {name: _fitting(trial, file, pattern) for name, pattern in _NORMS.items()}
-    for name in ("norm_before_residual", "norm_output", *_NORMS):
+    flags: tuple[str, ...] = ("norm_before_residual", "norm_output", *_NORMS)
+    if reads_last(trial):
+        flags = ("norm_output",) if s.joining == "mtp" else ()
+    for name in flags:
         value, held = not getattr(s, name), norms.get(name, {})
         if name in _NORMS and value and not held:
             continue
@@ -109,10 +137,12 @@ def _flags(trial: Trial) -> Iterator[Entry]:
         )  # fmt: skip
     yield from _query_norms(trial, file)
     yield from _further_layers(trial, file)
+    one, other = ("embedding", "hidden") if s.hidden_first else ("hidden", "embedding")
     yield (
-        "hidden before embedding", "input order", "the feature before the embedding",
+        f"{one} before {other}", "input order",
+        f"the {one.replace('hidden', 'feature')} before the {other.replace('hidden', 'feature')}",
         lambda state: _set(state, hidden_first=not state.draft.settings.hidden_first),
-        "Exchange the halves of q, k and v: the embedding comes first in every engine.",
+        f"Exchange the halves of {_MATRICES[s.joining]}: this class of the engine takes them in that order.",
     )  # fmt: skip
     if s.layers > 1:
         other = "input_layernorm" if s.later_norm == "hidden_norm" else "hidden_norm"

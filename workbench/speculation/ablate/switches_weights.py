@@ -14,7 +14,8 @@ from workbench.speculation.judge.measuring import State
 from workbench.speculation.judge.texts import Texts
 from workbench.speculation.judge.trial import Trial
 from workbench.speculation.model.eagle3 import Draft
-from workbench.speculation.model.loading import canonical, load_draft, served_config
+from workbench.speculation.model.loading import load_draft, served_config
+from workbench.speculation.model.names import canonical, naming
 from workbench.speculation.model.shapes import further_shapes, held_layers, wanted_shapes
 
 if TYPE_CHECKING:
@@ -33,6 +34,11 @@ _PARTS = {
     "reload fc": ("fc", "fc", r"^(fc|fc_norm|input_norm)\."),
     "reload last norm": ("last norm", "the last norm", r"^norm\.weight$"),
     "reload lm_head": ("lm_head", "lm_head", r"^lm_head\.weight$"),
+}
+# The same of a prediction layer, which has another matrix and norms in the place of fc.
+_PREDICTING = {
+    **{name: part for name, part in _PARTS.items() if name != "reload fc"},
+    "reload eh_proj": ("eh_proj", "eh_proj and its norms", r"^(eh_proj|enorm|hnorm)\."),
 }
 _MOST_LAYERS = 64  # of a draft
 _MOST_AUX = 4  # orders of more blocks than this are too many to try
@@ -77,9 +83,10 @@ def by_names(trial: Trial) -> dict[str, Tensor]:
     }
     for layer in range(1, layers):
         wanted |= {f"layers.{layer}.{norm}.weight" for norm in ("hidden_norm", "input_layernorm")}
+    named = naming(trial.checkpoint.names)
     for key in trial.checkpoint.names:
         parts = key.split(".")
-        tails = (canonical(".".join(parts[n:])) for n in range(len(parts)))
+        tails = (named(".".join(parts[n:])) for n in range(len(parts)))
         name = next((tail for tail in tails if tail in wanted), None)
         if name is not None and (name not in found or len(key) < len(found[name])):
             found[name] = key
@@ -101,7 +108,8 @@ def _trained(trial: Trial) -> dict[str, Tensor]:
 def _reloaded(trial: Trial) -> Iterator[Entry]:
     """Load what the file holds under the trainer's names, part by part."""
     file = _trained(trial)
-    for name, (fact, what, pattern) in _PARTS.items():
+    predicting = trial.draft.settings.joining == "mtp"
+    for name, (fact, what, pattern) in (_PREDICTING if predicting else _PARTS).items():
         chosen = {key: value for key, value in file.items() if re.search(pattern, key)}
 
         def apply(state: State, chosen: dict[str, Tensor] = chosen, fact: str = fact) -> State:
@@ -118,6 +126,8 @@ def _reloaded(trial: Trial) -> Iterator[Entry]:
 def _launched(trial: Trial) -> Iterator[Entry]:
     """Launch an EAGLE-3 draft as EAGLE3: auxiliary features, its own head, its own vocabulary."""
     if trial.driving.aux is not None or trial.target is None or _as_eagle3(trial):
+        return
+    if reads_last(trial):
         return
     engine = trial.launch.engine or None
     try:
@@ -145,6 +155,11 @@ def _as_eagle3(trial: Trial) -> bool:
     return trial.launch.algorithm in ("", "EAGLE3")
 
 
+def reads_last(trial: Trial) -> bool:
+    """Tell whether a draft is one that reads the target's last features, however it is launched."""
+    return trial.draft.settings.joining != "eagle3"
+
+
 def _usual_layers(trial: Trial, target: Target) -> tuple[int, ...]:
     """Return the layers that the engine captures for this draft where nothing keeps it from that."""
     engine = trial.launch.engine or None
@@ -156,6 +171,8 @@ def _usual_layers(trial: Trial, target: Target) -> tuple[int, ...]:
 def _captured(trial: Trial) -> Iterator[Entry]:
     """Capture the auxiliary layers that the draft's config switches off."""
     if trial.driving.aux is not None or trial.target is None or not _as_eagle3(trial):
+        return
+    if reads_last(trial):
         return
     aux = _usual_layers(trial, trial.target)
     file = {k: v for k, v in by_names(trial).items() if k == "fc.weight"}
@@ -200,13 +217,18 @@ def _exchanged(trial: Trial) -> Iterator[Entry]:
     pairs = (
         ("exchange gate and up", "gate and up", "mlp.gate_proj", "mlp.up_proj"),
         ("exchange entry norms", "entry norms", "hidden_norm", "input_layernorm"),
+        ("exchange joining norms", "joining norms", "enorm", "hnorm"),
     )
+    predicting = trial.draft.settings.joining == "mtp"
     for name, fact, one, other in pairs:
+        if (one == "enorm") > predicting or (one == "hidden_norm" and reads_last(trial)):
+            continue
 
         def apply(state: State, one: str = one, other: str = other) -> State:
             held, turned = state.draft.tensors, dict[str, "Tensor"]()
             for layer in range(state.draft.settings.layers):
-                a, b = (f"layers.{layer}.{part}.weight" for part in (one, other))
+                begin = "" if one == "enorm" else f"layers.{layer}."
+                a, b = (f"{begin}{part}.weight" for part in (one, other))
                 if a in held and b in held and not equal(held[a], held[b]):
                     turned |= {a: held[b], b: held[a]}
             return with_tensors(state, turned) if turned else state
@@ -221,6 +243,8 @@ def _vocabulary(trial: Trial) -> Iterator[Entry]:
     """Read the draft's vocabulary in other ways."""
     import torch
 
+    if reads_last(trial):
+        return  # its vocabulary is the target's
     file = {canonical(name).rpartition(".")[2]: name for name in trial.checkpoint.names}
     readings: dict[str, tuple[str, Tensor]] = {}
     device, size = trial.draft.to_target.device, trial.draft.vocabulary

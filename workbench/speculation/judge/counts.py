@@ -6,21 +6,21 @@ import dataclasses
 
 from workbench.speculation.evidence.tally import Agreement, Logged, Tally
 from workbench.speculation.judge.expected import Expected
-
-ENOUGH = 0.8  # of the expected drafts
-SMALL, UNSURE = 0.03, 0.05  # of the expected length: too little to miss, and by chance
-_MUCH = 1.3  # times the expected drafts: then the expectation is of something else
-_FAR = 0.5  # of the expected drafts, counted from every place
-HARDLY = 0.1  # accepted drafts a round
-SURE = 1.645  # standard errors: one side of 95 %
-FEW = 20  # rounds below which nothing is concluded
-FAITHFUL = 0.95  # agreement below which replay and engine compute different things
-UNLIKE = 0.85  # and below which what was replayed is not what ran
-LINES = 5  # of a log, below which nothing is concluded
-_STRETCH = (
-    0.5  # of the expected drafts: a log that is lower for a tenth of its lines is no clear one
+from workbench.speculation.judge.thresholds import (
+    APART,
+    ENOUGH,
+    FAITHFUL,
+    FAR,
+    FEW_LINES,
+    FEW_ROUNDS,
+    HARDLY,
+    MUCH,
+    SMALL,
+    STRETCH,
+    SURE,
+    UNLIKE,
+    UNSURE,
 )
-_APART = 0.3  # of the accepted drafts, by which two counts of one run do not differ
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,14 +75,14 @@ class Counts:
         """Rounds that the length is a mean of; a log's line is a mean of many."""
         if self.tally is not None:
             return self.tally.rounds
-        return FEW * self.logged.lines if self.logged else 0
+        return FEW_ROUNDS * self.logged.lines if self.logged else 0
 
     @property
     def few(self) -> str:
         """What there is too little of, "" where there is enough."""
-        if self.tally is None and self.logged is not None and self.logged.lines < LINES:
+        if self.tally is None and self.logged is not None and self.logged.lines < FEW_LINES:
             return f"{self.logged.lines} {'line' if self.logged.lines == 1 else 'lines'} of a log"
-        return f"{self.rounds} rounds" if self.rounds < FEW else ""
+        return f"{self.rounds} rounds" if self.rounds < FEW_ROUNDS else ""
 
     @property
     def doubtful(self) -> str:
@@ -112,7 +112,7 @@ class Counts:
         log, alone = self.logged, self.tally is None
         if not alone or log is None or log.tenth is None or self.expected is None:
             return False
-        return log.tenth - 1 < _STRETCH * (self.expected.accept_length - 1)
+        return log.tenth - 1 < STRETCH * (self.expected.accept_length - 1)
 
     @property
     def doubt(self) -> float:
@@ -132,7 +132,7 @@ class Counts:
         if accepted + self.doubt < ENOUGH * wanted:
             return True
         # Rounds of an engine accept less than places do, but a tree accepts more: then enough proves nothing.
-        if not comparable or accepted - self.doubt > _MUCH * wanted:
+        if not comparable or accepted - self.doubt > MUCH * wanted:
             return None
         missing = (wanted - accepted) / self.expected.accept_length
         chance = accepted + self.doubt >= wanted
@@ -149,7 +149,7 @@ class Counts:
         accepted, comparable = self._compared(self.length)
         if comparable or self.expected.counted != "places":
             return True
-        return accepted + self.doubt < _FAR * (self.expected.accept_length - 1)
+        return accepted + self.doubt < FAR * (self.expected.accept_length - 1)
 
     @property
     def between(self) -> str:
@@ -160,7 +160,7 @@ class Counts:
         wanted = self.expected.accept_length - 1
         if not comparable:
             return "the expectation is counted differently (chains or trees, places or rounds)"
-        if accepted - self.doubt > _MUCH * wanted:
+        if accepted - self.doubt > MUCH * wanted:
             return (
                 "that is far more than expected: the expectation is of another draft, or of other "
                 "texts"
@@ -195,13 +195,13 @@ class Counts:
 
 def contradicting(tally: Tally | None, log: Logged | None) -> tuple[str, ...]:
     """Return where answers and a log cannot be of one run, beyond chance and other requests."""
-    if tally is None or log is None or log.lines < LINES:
+    if tally is None or log is None or log.lines < FEW_LINES:
         return ()
     length = tally.accept_length
     if length is None:
         return ()
     high, low = max(length, log.accept_length) - 1, min(length, log.accept_length) - 1
-    if high - low <= max(_APART, _APART * high) + SURE * (tally.error + log.error):
+    if high - low <= max(APART, APART * high) + SURE * (tally.error + log.error):
         return ()
     return (
         f"the log's acceptance length is {log.accept_length:.2f}, that of the answers {length:.2f}",

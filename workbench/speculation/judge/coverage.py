@@ -24,6 +24,7 @@ ACCEPTANCE = ("acceptance", "acceptance compared with the expected acceptance")
 RECORDED = ("recorded round", "recorded rounds, reproduced by the replay")
 LOG = ("log line", "lines of the log, each compared with the expected acceptance")
 LAUNCH = "the launch of the server, as it was recorded"
+FOLDER = ("folder", "config.json of the draft, in a form that the engine reads")
 STATIC = ("static check", "files, config and launch of the draft, checked without a replay")
 
 
@@ -66,6 +67,8 @@ class ReplayEvidence:
         Why not all of the static checks could be made, "" where they were.
     fields
         What of the draft's config the replay does not compute with.
+    refused
+        That the engine does not accept the draft's folder as it is; the replay is of the flat form.
     ran
         The engine that the evidence is of, where another one was replayed.
     files
@@ -86,6 +89,7 @@ class ReplayEvidence:
     static: tuple[Finding, ...] = ()
     unchecked: str = ""
     fields: tuple[Item, ...] = ()
+    refused: Finding | None = None
     ran: str = ""
     files: float | None = None
     does: str = ""
@@ -159,6 +163,8 @@ def items(evidence: ReplayEvidence) -> Iterator[Item]:
         yield Item("argument", LAUNCH, "open", "; ".join(launch.unread[:3]))
     # What a real engine accepted is accepted, whatever a file says.
     yield Item(*STATIC, essential=not counts.of_engine)
+    if evidence.engine and not counts.of_engine:
+        yield Item(*FOLDER)
     yield from fault_items(evidence.known)
     yield from evidence.fields
 
@@ -275,6 +281,18 @@ def faults(evidence: ReplayEvidence) -> Iterator[Settled]:
             yield Settled("fault", finding.title, "open", "what it costs was not measured")
 
 
+def folder(evidence: ReplayEvidence) -> Iterator[Settled]:
+    """Settle whether the engine accepts the draft's folder; where it served, it was given what it accepts."""
+    if not evidence.engine or evidence.counts.of_engine:
+        return
+    if evidence.refused is not None:
+        yield Settled(*FOLDER, "wrong", evidence.refused.title)
+    elif evidence.unchecked:
+        yield Settled(*FOLDER, "open", evidence.unchecked)
+    else:
+        yield Settled(*FOLDER, "ok", "nothing in it is known to be refused")
+
+
 def _undone(evidence: ReplayEvidence) -> list[Finding]:
     """Return the faults that the proof undid; of those that it does not name, the first."""
     titles = evidence.proof.titles if evidence.proof is not None else ()
@@ -284,5 +302,5 @@ def _undone(evidence: ReplayEvidence) -> list[Finding]:
 
 Check = Callable[[ReplayEvidence], Iterator[Settled]]
 CHECKS: tuple[Check, ...] = (
-    amount, repetition, one_run, acceptance, reproduction, log_lines, faults,
+    amount, repetition, one_run, acceptance, reproduction, log_lines, faults, folder,
 )  # fmt: skip

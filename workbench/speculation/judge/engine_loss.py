@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from workbench.speculation.judge.counts import ENOUGH, SURE
+from workbench.speculation.judge.thresholds import ENGINE_LOSS, ENOUGH, SURE
 
 if TYPE_CHECKING:
     from workbench.speculation.judge.expected import Expected
@@ -16,7 +16,6 @@ ENGINE_NEXT = (
     "Serve the same files with another release, one request at a time and without the prefix cache and CUDA "
     "graphs, and compare the acceptance lengths."
 )
-_VISIBLE = 0.1  # tokens a round
 
 
 def look_at_engine(files: float, engine: str | float, does: str = "") -> str:
@@ -42,6 +41,6 @@ def engine_loses(replayed: Replayed, expected: Expected | None) -> bool:
         return False
     more = (replayed.emitted - replayed.observed)[known].astype(float)
     error = float(more.std(ddof=1)) / float(np.sqrt(len(more)))
-    if more.mean() - 2 * SURE * error <= _VISIBLE:
+    if more.mean() - 2 * SURE * error <= ENGINE_LOSS:
         return False
     return expected is None or replayed.accept_length - 1 >= ENOUGH * (expected.accept_length - 1)

@@ -15,12 +15,12 @@ import numpy as np
 from workbench.errors import WorkbenchError, shown
 from workbench.speculation.evidence.files import content
 from workbench.speculation.evidence.ranges import Count, Number
+from workbench.speculation.judge.thresholds import HARDLY
 
 if TYPE_CHECKING:
     from workbench.speculation.evidence.observed import Run
 
 Counted = Literal["rounds", "places"]
-_LEAST = 0.1  # drafts a round, below which nobody serves a draft
 _MOST_BYTES = 1 << 26
 _FULL = re.compile(r"(?:^|[/._])full_acc_?(\d{1,3})(?:$|[/._])", re.ASCII)
 
@@ -80,7 +80,7 @@ class Expected:
             )
         profile = [(emitted > k).mean() for k in range(1, steps + 1)]
         length, shares = float(emitted.mean()), tuple(map(float, profile))
-        if length - 1 < _LEAST:
+        if length - 1 < HARDLY:
             raise WorkbenchError(
                 f"{run.source} is not a healthy run: its acceptance length is {length:.2f}",
                 why="an expectation has to be more than nothing",

@@ -15,7 +15,8 @@ The rules, in this order:
 4. Low without that: a loss all the same where it is certain (an expectation, more than chance, texts that the
    target chose); its cause is not known, and the ablations are the next step. Where these files accept more
    than the engine that served them, the engine loses it.
-5. Not low: right only where an expectation says so, no static check is broken, no part of a log is much
+5. A folder that the engine refuses is wrong, whatever its flat form accepts: it is never served.
+6. Not low: right only where an expectation says so, no static check is broken, no part of a log is much
    lower, and the replay does what the engine did; else cannot tell.
 
 `ok` follows from `coverage`; what is here is the sentence that goes with it.
@@ -29,9 +30,9 @@ from collections.abc import Sequence
 from workbench.core.finding import GRAVITY, Confidence, Finding
 from workbench.core.verdict import Coverage, Verdict
 from workbench.speculation.judge import replay_findings
-from workbench.speculation.judge.counts import FAITHFUL
 from workbench.speculation.judge.coverage import ReplayEvidence, covered
 from workbench.speculation.judge.engine_loss import look_at_engine
+from workbench.speculation.judge.thresholds import FAITHFUL
 from workbench.speculation.judge.unmodelled import named
 
 _OVERTURNED = {
@@ -39,6 +40,7 @@ _OVERTURNED = {
     False: ("the server, launched again with only that repaired, accepting as little as before",),
     None: (),
 }
+_STARTS = ("a server of that version that starts with this folder as it is",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,14 +66,16 @@ def judge(evidence: ReplayEvidence) -> Judged:
     parts = (replay_findings.texts, replay_findings.fidelity, replay_findings.doubts)
     found = [*evidence.known, *(finding for part in parts for finding in part(evidence))]
     found += replay_findings.losses(evidence)
+    found += [evidence.refused] if evidence.refused is not None else []
     coverage = covered(evidence)
+    state = _state(evidence, coverage.ok)
     sentence = f"{_accepted(evidence)} {_sentence(evidence, coverage)}".strip()
     verdict = Verdict(
-        _state(evidence, coverage.ok),
+        state,
         sentence,
         _confidence(evidence, coverage.ok),
         coverage,
-        _OVERTURNED[coverage.ok],
+        _STARTS if state == "refused" else _OVERTURNED[coverage.ok],
     )
     return Judged(verdict, tuple(sorted(found, key=lambda f: GRAVITY[f.severity])))
 
@@ -81,6 +85,8 @@ def _state(evidence: ReplayEvidence, ok: bool | None) -> str:
         return "as_expected" if ok else "cannot_tell"
     if evidence.proved:
         return "cause_known"
+    if evidence.refused is not None and not evidence.lost:
+        return "refused"
     return "engine_accepts_less" if evidence.engine_loses else "acceptance_lost"
 
 
@@ -92,12 +98,16 @@ def suspects(evidence: ReplayEvidence) -> bool:
 def _confidence(evidence: ReplayEvidence, ok: bool | None) -> Confidence:
     if ok is None:
         return "unknown"
+    if evidence.refused is not None and not ok:
+        return evidence.refused.confidence
     return "likely" if ok or evidence.proof is None else evidence.proof.confidence
 
 
 def _sentence(evidence: ReplayEvidence, coverage: Coverage) -> str:
     """Return what follows from the counts, and where nothing does, what is missing."""
     counts, causes = evidence.counts, evidence.faults
+    if evidence.refused is not None and not (evidence.proved or evidence.lost):
+        return f"But {evidence.refused.title}: that is what the flat form of it accepts."
     if coverage.ok:
         same = counts.agreement.share if counts.agreement is not None else None
         if same is not None and same < FAITHFUL:

@@ -7,13 +7,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from workbench.core.finding import Finding
-from workbench.speculation.judge.counts import FAITHFUL
 from workbench.speculation.judge.engine_loss import ENGINE_NEXT
+from workbench.speculation.judge.thresholds import FAITHFUL, NEAR
 
 if TYPE_CHECKING:
     from workbench.speculation.judge.coverage import ReplayEvidence
-
-NEAR = 0.25  # logits: bfloat16 has steps of 1/16 between 8 and 16, and sums differ by a few of them
 
 
 def unwritten_memory(evidence: ReplayEvidence) -> Iterator[Finding]:

@@ -146,8 +146,10 @@ class Trial:
     def replayed(self) -> Replayed:
         """The rounds as served: the recorded ones, or those of a free run over the texts."""
         if self.starts is None:
-            return run_freely(self.draft, self.driving, self.trace)
-        return replay_rounds(self.draft, self.driving, self.trace, self.starts, self.emitted)
+            return run_freely(self.draft, self.driving, self.trace, tops=True)
+        return replay_rounds(
+            self.draft, self.driving, self.trace, self.starts, self.emitted, tops=True
+        )
 
     @property
     def observed(self) -> float | None:

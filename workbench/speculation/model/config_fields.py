@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 from workbench.errors import WorkbenchError, shown
+from workbench.speculation.model.draft_kinds import EAGLE3, Replayed
 from workbench.speculation.model.eagle3 import Settings
 from workbench.speculation.model.layers import Numerics
 from workbench.speculation.model.mla import Latent
@@ -158,7 +160,9 @@ class DraftConfig(ModelConfig):
         """Width of the target's features."""
         return self.whole("target_hidden_size", self.hidden)
 
-    def settings(self, aux: int, engine: str, numerics: Numerics) -> Settings:
+    def settings(
+        self, aux: int, engine: str, numerics: Numerics, replayed: Replayed = EAGLE3
+    ) -> Settings:
         """Return what the draft computes.
 
         Parameters
@@ -178,7 +182,7 @@ class DraftConfig(ModelConfig):
         if latent is not None:
             turned, head_dim = latent.turned, latent.plain + latent.turned
         interleaved = latent is not None and self.flag("rope_interleave", True)
-        return Settings(
+        made = Settings(
             hidden=self.hidden,
             heads=heads,
             key_heads=heads if latent else self.key_heads,
@@ -197,6 +201,25 @@ class DraftConfig(ModelConfig):
             later_norm="hidden_norm" if engine == "sglang" else "input_layernorm",
             latent=latent,
             numerics=numerics,
+        )
+        if replayed.joining == "eagle3":
+            return made
+        # One layer's features enter as they are, none of EAGLE-3's flags is read, and what a prediction layer
+        # gives to its next step is normed.
+        return dataclasses.replace(
+            made,
+            joining=replayed.joining,
+            hidden_first=replayed.hidden_first,
+            blank_first=replayed.hidden_first,
+            layers=1 if replayed.joining == "mtp" else made.layers,
+            aux=1,
+            aux_width=made.hidden,
+            norm_before_fc=False,
+            fc_norm=False,
+            norm_before_residual=False,
+            norm_output=replayed.joining == "mtp",
+            passed_by=True,
+            later_norm="input_layernorm",
         )
 
     def _latent(self) -> Latent | None:

@@ -1,4 +1,4 @@
-"""Which kind of draft a checkpoint is, where it is not EAGLE-3: the replay drafts as EAGLE-3 does."""
+"""Which kind of draft a checkpoint is: EAGLE-3, another kind that is replayed, or one that is not."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from workbench.errors import shown
+from workbench.speculation.model.joining import Joining
+from workbench.speculation.model.names import naming, prediction_layer
 
 if TYPE_CHECKING:
     from workbench.checkpoint.checkpoint import Checkpoint
@@ -15,22 +17,36 @@ _MOST = 4096  # no draft has as many tensors, and the search reads every name
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Replayed:
+    """How a draft that is replayed joins embedding and features; `hidden_first` is MiMo's layout."""
+
+    joining: Joining
+    hidden_first: bool = False
+
+
+EAGLE3 = Replayed("eagle3")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class DraftKind:
-    """A kind of draft that is not replayed.
+    """A kind of draft that is not EAGLE-3's.
 
     Attributes
     ----------
     name
         What it is called: ``P-EAGLE``.
     how
-        How it drafts.
+        How it drafts, and why this one is not replayed where others of its kind are.
     mark
         What shows it in this checkpoint.
+    replayed
+        How it is computed; None where it is not.
     """
 
     name: str
     how: str
     mark: str
+    replayed: Replayed | None = None
 
 
 _HOW = {
@@ -46,6 +62,7 @@ _SPECULATORS = {
     "peagle": "P-EAGLE", "dflash": "DFlash", "dspark": "DSpark", "eagle": "EAGLE-1 or EAGLE-2",
     "mtp": "MTP (NextN)", "medusa": "Medusa",
 }  # fmt: skip
+_EAGLE, _MTP = "EAGLE-1 or EAGLE-2", "MTP (NextN)"
 _CLASSES = {
     "dflash": "DFlash", "dspark": "DSpark", "medusa": "Medusa", "nextn": "MTP (NextN)", "mtp": "MTP (NextN)",
     "peagle": "P-EAGLE",
@@ -58,7 +75,38 @@ def other_kind(checkpoint: Checkpoint) -> DraftKind | None:
     if found is None:
         return None
     name, mark = found
-    return DraftKind(name, _HOW[name], mark)
+    if name not in (_EAGLE, _MTP):
+        return DraftKind(name, _HOW[name], mark)
+    why, replayed = _computed(checkpoint, name)
+    how = f"{_HOW[name]}; {why}" if why else _HOW[name]
+    return DraftKind(name, how, mark, replayed)
+
+
+def replayed_as(checkpoint: Checkpoint) -> Replayed:
+    """Return how a draft is computed; one of a kind that is not replayed is taken for EAGLE-3's."""
+    found = other_kind(checkpoint)
+    return EAGLE3 if found is None or found.replayed is None else found.replayed
+
+
+def _computed(checkpoint: Checkpoint, name: str) -> tuple[str, Replayed | None]:
+    """Return why a draft that reads the target's last features is not computed, else how it is."""
+    config = checkpoint.config
+    if config.layout == "speculators":
+        return "speculators' form of it is not replayed", None
+    odd = next((c for c in config.architectures if "eagle3" in c.lower()), "")
+    if odd:
+        return f"but its class is {shown(odd, 60)}", None
+    if name == _EAGLE:
+        return "", Replayed("eagle")
+    begin, named = prediction_layer(checkpoint.names), naming(checkpoint.names)
+    if not begin:
+        return "the names of its tensors are not those of DeepSeek's, GLM's or MiMo's layer", None
+    held = {named(key) for key in checkpoint.names}
+    if any(".mlp.experts." in key for key in held):
+        return "its layer has experts, which are not computed here", None
+    if not any(key.startswith("layers.0.mlp.") for key in held):
+        return "its layer has no feed-forward part that is known here", None
+    return "", Replayed("mtp", hidden_first=begin.startswith("mtp_"))
 
 
 def _marks(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:
@@ -83,6 +131,16 @@ def _marks(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:
     if type(raw.get("medusa_num_heads")) is int:
         yield "Medusa", "config.json has medusa_num_heads"
     yield from _of_tensors(checkpoint)
+    for name in checkpoint.config.architectures:
+        if name.endswith("ForCausalLMEagle") and not _eagle3_tensors(checkpoint):
+            yield _EAGLE, f"its class is {shown(name, 60)}"
+
+
+def _eagle3_tensors(checkpoint: Checkpoint) -> bool:
+    """Tell whether a checkpoint has what only an EAGLE-3 draft has."""
+    ends = ("hidden_norm.weight", "d2t")
+    names = checkpoint.names[:_MOST]
+    return any(name == end or name.endswith(f".{end}") for name in names for end in ends)
 
 
 def _of_tensors(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:
@@ -95,8 +153,11 @@ def _of_tensors(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:
         yield "P-EAGLE", f"it has {shown(found, 60)}"
     if found := next((n for n in names if "medusa_head" in n), ""):
         yield "Medusa", f"it has {shown(found, 60)}"
-    if (found := having("eh_proj.weight")) and having("enorm.weight", "hnorm.weight"):
-        yield "MTP (NextN)", f"it has {shown(found, 60)}"
+    joins = having("eh_proj.weight"), having("input_proj.weight")
+    norms = having("enorm.weight", "hnorm.weight"), having("hidden_layernorm.weight")
+    for found, norm in zip(joins, norms, strict=True):
+        if found and norm:
+            yield _MTP, f"it has {shown(found, 60)}"
     fc = having("fc.weight")
     other = having("hidden_norm.weight", "d2t", "t2d", "input_norm.weight", "fc_norm.0.weight")
     hidden = checkpoint.config.text.get("hidden_size")

@@ -1,7 +1,8 @@
-"""An EAGLE-3 draft in plain PyTorch: one forward pass for all variants, keys and values kept outside.
+"""A draft in plain PyTorch: one forward pass for all variants, keys and values kept outside.
 
 Slot i of a draft pairs the embedding of token i + 1 with the target's features at i; its logits speak of
-token i + 2. Who attends to whom, and from which positions, is the caller's business (`run`).
+token i + 2. Who attends to whom, and from which positions, is the caller's business (`run`). Most variants
+are EAGLE-3's; how EAGLE-1, EAGLE-2 and MTP join the two is in `joining`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from workbench.speculation.model.joining import Joining, join
 from workbench.speculation.model.layers import (
     Numerics,
     Rope,
@@ -38,6 +40,10 @@ class Settings:
     ----------
     hidden, heads, key_heads, head_dim, layers
         Sizes of the decoder.
+    joining
+        How embedding and features enter the first layer: side by side as its attention's input (``eagle3``),
+        or joined by a matrix before it, ``fc`` of EAGLE-1 and EAGLE-2 (``eagle``) or ``eh_proj`` of a
+        prediction layer (``mtp``).
     aux, aux_width
         How many layers of the target `fc` joins, and the width of each.
     epsilon
@@ -55,7 +61,10 @@ class Settings:
     later_norm
         Which norm a layer after the first takes: SGLang `hidden_norm`, vLLM `input_layernorm`.
     hidden_first
-        Feature before embedding in the attention's input; no engine does so.
+        Feature before embedding where the two are put side by side. MiMo's prediction layer does so, and no
+        engine does with an EAGLE draft.
+    blank_first
+        The slot at position 0 has no embedding, as in MiMo's prediction layer.
     latent
         Sizes of multi-head latent attention, None for grouped-query attention.
     numerics
@@ -72,6 +81,7 @@ class Settings:
     epsilon: float
     rope: Rope
     scale: float
+    joining: Joining = "eagle3"
     norm_before_fc: bool = False
     fc_norm: bool = False
     norm_before_residual: bool = False
@@ -79,6 +89,7 @@ class Settings:
     passed_by: bool = True
     later_norm: LaterNorm = "hidden_norm"
     hidden_first: bool = False
+    blank_first: bool = False
     latent: Latent | None = None
     numerics: Numerics = dataclasses.field(default_factory=Numerics)
 
@@ -186,7 +197,14 @@ class Draft:
         # An id past the table ends a real engine; here it is drafted on, and never accepted.
         embedded = table[tokens.clamp(0, len(table) - 1)]
         for layer in range(s.layers):
-            x, residual = self._entry(layer, embedded, hidden, residual)
+            if layer:
+                assert residual is not None
+                norm = weights[f"layers.{layer}.{s.later_norm}.weight"]
+                x, residual = add_norm(hidden, residual, norm, s.epsilon, s.numerics)
+            elif s.joining == "eagle3":
+                x, residual = self._entry(embedded, hidden)
+            else:
+                x, residual = join(s, weights, embedded, hidden, positions)
             q, k, v = self._heads(layer, x, positions)
             out = attention(layer, q, k, v).flatten(2)
             name = f"layers.{layer}."
@@ -202,6 +220,11 @@ class Draft:
             parts = (weights[f"{mlp}gate_proj.weight"], weights[f"{mlp}up_proj.weight"])
             hidden = gated(x, (*parts, weights[f"{mlp}down_proj.weight"]), s.numerics)
         assert residual is not None
+        if (
+            s.joining == "eagle"
+        ):  # there is no last norm: what comes out stands for the next feature
+            made = s.numerics.round(hidden + residual)
+            return made, made
         normed, fed = add_norm(hidden, residual, weights["norm.weight"], s.epsilon, s.numerics)
         return normed, normed if s.norm_output else fed
 
@@ -209,22 +232,17 @@ class Draft:
         """Return logits [..., draft vocabulary]."""
         return linear(normed, self.tensors["lm_head.weight"], None, self.settings.numerics)
 
-    def _entry(
-        self, layer: int, embedded: Tensor, hidden: Tensor, residual: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """Return the attention's input and the residual of one layer."""
+    def _entry(self, embedded: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the input of an EAGLE-3 draft's first attention, and the residual."""
         import torch
 
-        s, weights, name = self.settings, self.tensors, f"layers.{layer}."
-        if residual is None:
-            normed = rms_norm(hidden, weights[f"{name}hidden_norm.weight"], s.epsilon, s.numerics)
-            embedded = rms_norm(
-                embedded, weights[f"{name}input_layernorm.weight"], s.epsilon, s.numerics
-            )
-            pair = (normed, embedded) if s.hidden_first else (embedded, normed)
-            return torch.cat(pair, dim=-1), normed if s.norm_before_residual else hidden
-        norm = weights[f"{name}{s.later_norm}.weight"]
-        return add_norm(hidden, residual, norm, s.epsilon, s.numerics)
+        s, weights = self.settings, self.tensors
+        normed = rms_norm(hidden, weights["layers.0.hidden_norm.weight"], s.epsilon, s.numerics)
+        embedded = rms_norm(
+            embedded, weights["layers.0.input_layernorm.weight"], s.epsilon, s.numerics
+        )
+        pair = (normed, embedded) if s.hidden_first else (embedded, normed)
+        return torch.cat(pair, dim=-1), normed if s.norm_before_residual else hidden
 
     def _heads(self, layer: int, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return turned queries, turned keys and values [batch, slots, heads, …]."""

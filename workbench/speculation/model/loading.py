@@ -14,8 +14,10 @@ from workbench.loaders.outcome import LoadOutcome
 from workbench.loaders.profile import NotCovered, Refused
 from workbench.loaders.simulate import simulate
 from workbench.speculation.model.config_fields import DraftConfig
+from workbench.speculation.model.draft_kinds import replayed_as
 from workbench.speculation.model.eagle3 import Draft, Settings
 from workbench.speculation.model.layers import Numerics
+from workbench.speculation.model.names import canonical, naming
 from workbench.speculation.model.shapes import (
     EMBED,
     HEAD,
@@ -41,12 +43,6 @@ if TYPE_CHECKING:
 Fill = Literal["zero", "random", "nan"]
 FILLS: tuple[Fill, ...] = ("zero", "random", "nan")
 
-_OLD = (
-    ("midlayer.", "layers.0."),
-    ("aux_norm_low.", "fc_norm.0."),
-    ("aux_norm_mid.", "fc_norm.1."),
-    ("aux_norm_high.", "fc_norm.2."),
-)
 _MAP = ("d2t", "t2d")
 
 
@@ -86,26 +82,41 @@ def load_draft(
     WorkbenchError
         The config does not describe a draft, or a tensor is missing that nothing can stand in for.
     """
-    outcome, text = (
-        (None, checkpoint.config.text) if engine is None else _loaded(checkpoint, engine)
-    )
+    replayed = replayed_as(checkpoint)
+    last = replayed.joining != "eagle3"  # the target's last features alone are read
+    outcome: LoadOutcome | None = None
+    text: Mapping[str, Any] = checkpoint.config.text
+    notes: list[str] = []
+    if engine is not None:
+        try:
+            outcome, text = _loaded(checkpoint, engine)
+        except NotCovered as error:
+            if not last:
+                raise _not_run(
+                    f"what {engine} loads of this draft is not known", error.text, engine
+                ) from None
+            notes = [f"what {engine} loads of this draft is not known: replayed with every tensor"]
     facts = outcome.facts if outcome else {}
     config = DraftConfig(text, facts)
     settings = config.settings(
-        _joined(checkpoint, config), outcome.engine if outcome else "", numerics or Numerics()
+        _joined(checkpoint, config),
+        outcome.engine if outcome else "",
+        numerics or Numerics(),
+        replayed,
     )
     check_layers(settings, checkpoint.names)
-    found, notes = _held(checkpoint, outcome, settings, config)
+    found, more = _held(checkpoint, outcome, settings, config)
+    notes += more
     for name, held in (memory or {}).items():
-        for part, value in _split(canonical(name), held, settings):
+        for part, value in _split(naming(checkpoint.names)(name), held, settings):
             found[part] = ("memory", value)
-    as_eagle = outcome is not None and outcome.engine == "sglang" and algorithm != "EAGLE3"
+    as_eagle = (engine or "").startswith("sglang") and (last or algorithm != "EAGLE3")
     _share(found, facts, target, as_eagle, config.vocabulary if outcome else 0)
-    vocabulary = check_target(found, settings, target, as_eagle)
-    offsets = _offsets(checkpoint, outcome)
+    vocabulary = check_target(found, settings, target, as_eagle or last)
+    offsets = None if last else _offsets(checkpoint, outcome)
     rows = config.vocabulary if outcome else _rows(found, offsets, config.vocabulary)
     rows = rows or vocabulary
-    if outcome is None:
+    if engine is None:
         _return_head(found, rows)
         notes += _contradictions(checkpoint, found, config, rows)
     gated = gated_width(found, config.gated)
@@ -120,15 +131,6 @@ def load_draft(
     return Draft(settings, tensors, mapped.to(device), origins, tuple(notes))
 
 
-def canonical(key: str) -> str:
-    """Return a tensor's name as speculators spells it: ``model.midlayer.…`` is ``layers.0.…``."""
-    name = key.removeprefix("model.")
-    for old, new in _OLD:
-        if name.startswith(old):
-            name = new + name[len(old) :]
-    return name
-
-
 def served_config(config: Config, engine: str | None) -> Config:
     """Return the config as an engine reads it; None: as the trainer wrote it.
 
@@ -141,7 +143,13 @@ def served_config(config: Config, engine: str | None) -> Config:
 
 
 def _loaded(checkpoint: Checkpoint, engine: str) -> tuple[LoadOutcome, Mapping[str, Any]]:
-    """Return what an engine's loader does with the checkpoint, and the config that it reads."""
+    """Return what an engine's loader does with the checkpoint, and the config that it reads.
+
+    Raises
+    ------
+    NotCovered
+        What it does with a name is not known.
+    """
     config = served_config(checkpoint.config, engine)
     choice = registry.select(registry.parse(engine), config)
     version, profile = choice.profiles[-1]
@@ -181,10 +189,11 @@ def _held(
     notes: list[str] = []
     wanted = wanted_shapes(settings, config.vocabulary, config.gated)
     keys: dict[str, str] = {}
+    named = naming(checkpoint.names)
     if outcome is None:
         _check_plain(checkpoint)
     for key, fits in _reaching(checkpoint, outcome).items():
-        for part, value in _split(canonical(key), checkpoint.tensor(key), settings):
+        for part, value in _split(named(key), checkpoint.tensor(key), settings):
             if outcome is None:
                 check_own(key, part, value, keys, wanted)
             if fits or part not in wanted:
@@ -203,7 +212,7 @@ def _reaching(checkpoint: Checkpoint, outcome: LoadOutcome | None) -> dict[str, 
     else:
         taken = [g for g in outcome.keys if g.status in ("loaded", "mismatched")]
         keys = {name: g.status == "loaded" for g in taken for name in g.names}
-    return {k: fits for k, fits in keys.items() if canonical(k).rpartition(".")[2] not in _MAP}
+    return {k: fits for k, fits in keys.items() if k.rpartition(".")[2] not in _MAP}
 
 
 def _check_plain(checkpoint: Checkpoint) -> None:
@@ -226,8 +235,9 @@ def _cut(value: Tensor, shape: Shape) -> Tensor:
 
 def _joined(checkpoint: Checkpoint, config: DraftConfig) -> int:
     """Return how many layers `fc` joins, by its shape; 3 where that says nothing."""
+    named = naming(checkpoint.names)
     for name in checkpoint.names:
-        if canonical(name) == "fc.weight":
+        if named(name) == "fc.weight":
             rows, *columns = checkpoint[name].shape or (0,)
             whole = len(columns) == 1 and not columns[0] % config.width
             if whole and rows == config.whole("hidden_size"):

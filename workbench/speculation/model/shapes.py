@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from workbench.errors import WorkbenchError, shorten
 from workbench.speculation.model.eagle3 import Settings
+from workbench.speculation.model.joining import MATRIX
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,24 +40,38 @@ def wanted_shapes(settings: Settings, rows: int, gated: int = 0) -> dict[str, Sh
         Width of the feed-forward part, which the settings do not name.
     """
     s = settings
-    shapes: dict[str, Shape] = {"fc.weight": (s.hidden, s.aux * s.aux_width)}
+    shapes = _joining(s)
     for layer in range(s.layers):
-        name, wide = f"layers.{layer}.", s.hidden * (2 if layer == 0 else 1)
+        both = layer == 0 and s.joining == "eagle3"
+        name, wide = f"layers.{layer}.", s.hidden * (2 if both else 1)
         shapes |= {f"{name}{norm}.weight": (s.hidden,) for norm in _norms(s, layer)}
         parts = _attention(s, wide)
         shapes |= {f"{name}self_attn.{part}.weight": shape for part, shape in parts.items()}
         shapes |= {f"{name}mlp.{part}_proj.weight": (gated, s.hidden) for part in ("gate", "up")}
         shapes[f"{name}mlp.down_proj.weight"] = (s.hidden, gated)
-    shapes["norm.weight"] = (s.hidden,)
+    if s.joining != "eagle":
+        shapes["norm.weight"] = (s.hidden,)
     shapes[HEAD] = (rows, s.hidden)
+    return shapes
+
+
+def _joining(s: Settings) -> dict[str, Shape]:
+    """Return the tensors that join embedding and features."""
+    if s.joining == "eagle3":
+        return {"fc.weight": (s.hidden, s.aux * s.aux_width)}
+    shapes: dict[str, Shape] = {f"{MATRIX[s.joining]}.weight": (s.hidden, 2 * s.hidden)}
+    if s.joining == "mtp":
+        shapes |= {"enorm.weight": (s.hidden,), "hnorm.weight": (s.hidden,)}
     return shapes
 
 
 def further_shapes(settings: Settings) -> dict[str, Shape]:
     """Return the tensors that a draft computes with where it has them, and their shapes."""
     s = settings
-    shapes: dict[str, Shape] = {"fc.bias": (s.hidden,), "input_norm.weight": (s.aux * s.aux_width,)}
-    shapes |= {f"fc_norm.{number}.weight": (s.aux_width,) for number in range(s.aux)}
+    shapes: dict[str, Shape] = {f"{MATRIX[s.joining]}.bias": (s.hidden,)}
+    if s.joining == "eagle3":
+        shapes["input_norm.weight"] = (s.aux * s.aux_width,)
+        shapes |= {f"fc_norm.{number}.weight": (s.aux_width,) for number in range(s.aux)}
     for layer in range(s.layers):
         name = f"layers.{layer}.self_attn."
         for part, shape in _attention(s, s.hidden).items():
@@ -68,6 +83,10 @@ def further_shapes(settings: Settings) -> dict[str, Shape]:
 
 
 def _norms(settings: Settings, layer: int) -> tuple[str, ...]:
+    if layer == 0 and settings.joining == "eagle":
+        return ("post_attention_layernorm",)
+    if layer == 0 and settings.joining == "mtp":
+        return ("input_layernorm", "post_attention_layernorm")
     if layer == 0:
         return ("hidden_norm", "input_layernorm", "post_attention_layernorm")
     return (settings.later_norm, "post_attention_layernorm")

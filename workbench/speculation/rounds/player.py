@@ -23,8 +23,8 @@ def why_it_stopped(item: Round) -> str:
         why += "; the draft's own logits are NaN"
     elif item.stop == "rejected" and fell is not None and fell.target_rank is not None:
         why += f"; it was number {fell.target_rank} in the draft's own order"
-    elif item.stop == "rejected" and fell is not None:
-        why += "; the draft's vocabulary does not have it, or its rank is not known"
+    elif item.stop == "rejected" and fell is not None and fell.outside:
+        why += "; the draft's vocabulary does not have it"
     return why
 
 

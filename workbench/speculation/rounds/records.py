@@ -25,6 +25,8 @@ class Node:
     target_rank
         Rank (1 = best) of the target's choice in the draft's distribution there; None where the choice is not
         in the draft vocabulary or unknown.
+    outside
+        The target's choice there is known, and the draft's vocabulary does not have it.
     reason
         Why it fell: "" if accepted, else ``target chose N``, ``parent rejected``, ``not reached`` ...
     """
@@ -37,6 +39,7 @@ class Node:
     target_top: tuple[tuple[int, float], ...] = ()
     target_rank: int | None = None
     reason: str = ""
+    outside: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

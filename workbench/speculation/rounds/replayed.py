@@ -26,7 +26,7 @@ class Replayed:
         The tree, [rounds, nodes].
     taken, ranks
         Whether verification took a node; the rank of the target's choice in the draft's distribution at the
-        node's place, 1 the best, 0 unknown or outside of the draft's vocabulary. [rounds, nodes]
+        node's place, 1 the best, 0 unknown, -1 outside of the draft's vocabulary. [rounds, nodes]
     accepted, bonus
         Drafts accepted, and the token after them (-1 unknown). [rounds]
     wanted
@@ -38,6 +38,8 @@ class Replayed:
         How many tokens the engine emitted, -1 unknown; how many the text has after `prefix`. [rounds]
     first, first_probabilities
         The draft's five best tokens at the root, [rounds, 5].
+    own, own_probabilities
+        The same behind each node, [rounds, nodes, 5]; -1 and NaN where nothing was drafted, or nobody asked.
     """
 
     request: Array
@@ -58,6 +60,8 @@ class Replayed:
     left: Array
     first: Array
     first_probabilities: Array
+    own: Array
+    own_probabilities: Array
 
     def __len__(self) -> int:
         return len(self.request)
@@ -139,6 +143,7 @@ class Replayed:
                 depth=int(self.depths[row, n]),
                 probability=float(self.probabilities[row, n]),
                 accepted=bool(taken[n]),
-                target_rank=rank or None,
+                target_rank=rank if rank > 0 else None,
+                outside=rank < 0,
                 reason=reason,
             )

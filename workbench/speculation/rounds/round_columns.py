@@ -15,7 +15,7 @@ from workbench.speculation.rounds.tops import Tops
 MOST_CELLS = (
     60_000  # numbers a column that is saved: 12,000 rounds of a chain of 4, 1,000 trees of 60 nodes
 )
-_FLOATS = ("probabilities", "margins", "first_probabilities")
+_FLOATS = ("probabilities", "margins", "first_probabilities", "own_probabilities")
 _WIDE = ("tokens", "parents", "depths", "probabilities", "taken", "ranks")
 
 
@@ -83,6 +83,15 @@ class RoundColumns:
         """Return the target's best tokens after the root (place 0) or after node `place` - 1."""
         return Tops(self.choices, self.shares).at(row, place)
 
+    def own(self, row: int, place: int) -> tuple[tuple[int, float], ...]:
+        """Return the draft's best tokens at the root (place 0) or behind node `place` - 1."""
+        c = self.columns
+        ids, shares = (c.first[row], c.first_probabilities[row]) if place == 0 else (
+            c.own[row, place - 1], c.own_probabilities[row, place - 1]
+        )  # fmt: skip
+        pairs = zip(ids.tolist(), shares.tolist(), strict=True)
+        return tuple((int(token), float(share)) for token, share in pairs if token >= 0)
+
     def first(self, rounds: int) -> RoundColumns:
         """Return the first rounds, and the requests and words that they need."""
         keep = np.arange(len(self)) < rounds
@@ -101,7 +110,7 @@ class RoundColumns:
     def used(self) -> set[int]:
         """Return all token ids that are shown."""
         c = self.columns
-        parts = [c.tokens, c.bonus, c.wanted, c.first, self.choices]
+        parts = [c.tokens, c.bonus, c.wanted, c.first, c.own, self.choices]
         ids = {int(t) for part in parts for t in np.unique(part)}
         ids |= {t for request in self.requests for t in request.tokens}
         return ids - {-1}
@@ -131,6 +140,8 @@ def _check(c: Replayed, choices: Array, shares: Array, requests: Sequence[Asked]
         raise ValueError("the columns of nodes differ in size")
     if any(values.shape != (rounds, deep) for values in (c.wanted, c.choices, c.margins)):
         raise ValueError("the columns of the text differ in size")
+    if c.own.shape != c.own_probabilities.shape or c.own.shape[:2] != (rounds, nodes):
+        raise ValueError("the draft's own choices differ in size")
     if choices.shape != shares.shape or choices.ndim != 3 or choices.shape[1] != nodes + 1:
         raise ValueError("choices and shares differ in size")
     if not all(0 <= r.prompt <= len(r.tokens) for r in requests):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -161,6 +162,7 @@ def extend(
 class Drafted:
     """Trees, and for each level the rank of the wanted token in each branch's distribution.
 
+    `first` and `own` have the draft's best tokens at the root and behind each node, with their probabilities.
     `made` has the keys and values of each layer and later step, [rounds, branches, heads, …]; it is empty
     where nobody needs them.
     """
@@ -168,13 +170,15 @@ class Drafted:
     tree: trees.Tree
     ranks: Tensor
     first: tuple[Tensor, Tensor]
+    own: tuple[Tensor, Tensor]
     made: Past = ()
 
     def rows(self, at: Tensor) -> Drafted:
         """Return some of the rounds."""
         tree = trees.Tree(*(getattr(self.tree, f.name)[at] for f in dataclasses.fields(self.tree)))
         made = [[(k[at], v[at]) for k, v in steps] for steps in self.made]
-        return Drafted(tree, self.ranks[at], (self.first[0][at], self.first[1][at]), made)
+        first, own = ((ids[at], shares[at]) for ids, shares in (self.first, self.own))
+        return Drafted(tree, self.ranks[at], first, own, made)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -232,8 +236,9 @@ def draft_rounds(
     rounds: Rounds,
     cache: Cache,
     extra: Extra | None = None,
+    tops: bool = False,
 ) -> Drafted:
-    """Draft the trees of some rounds."""
+    """Draft the trees of some rounds; `tops` keeps the draft's best tokens behind each node, too."""
     import torch
 
     device, topk = trace.tokens.device, driving.topk
@@ -252,6 +257,7 @@ def draft_rounds(
     levels = [level]
     ranks = [_ranks(logits[:, None], wanted[:, :1], inverse).expand(-1, topk)]
     first = _first(draft, logits)
+    behind: list[tuple[Tensor, Tensor]] = []
     fed = fed[:, None].expand(-1, topk, -1)
     before = trace.tokens[rounds.request, root + 1][:, None].expand(-1, topk)
     branches = Branches(draft, past, bias, root, topk)
@@ -271,11 +277,14 @@ def draft_rounds(
         probabilities, ids = _best(logits, topk)
         level = trees.next_level(level, probabilities, draft.to_target[ids])
         levels.append(level)
+        if tops:
+            behind.append(_first(draft, logits))
         ranks.append(_ranks(logits, wanted[:, step : step + 1], inverse))
     tree = trees.prune(levels, driving.draft_tokens - 1)
     row = torch.arange(len(root), device=device)[:, None]
     found = torch.stack(ranks, dim=1)[row, tree.depths - 1, tree.branches]
-    return Drafted(tree, found, first, () if driving.refreshed else branches.made)
+    own = _behind(tree, behind, first[0].shape[-1])
+    return Drafted(tree, found, first, own, () if driving.refreshed else branches.made)
 
 
 def _root_again(
@@ -380,14 +389,35 @@ def _first(draft: Draft, logits: Tensor) -> tuple[Tensor, Tensor]:
     return draft.to_target[ids], probabilities
 
 
+def _behind(
+    tree: trees.Tree, levels: Sequence[tuple[Tensor, Tensor]], count: int
+) -> tuple[Tensor, Tensor]:
+    """Return the draft's best tokens behind each node, [rounds, nodes, `count`]; -1 and NaN where unknown."""
+    import torch
+
+    shape = (*tree.tokens.shape, count)
+    tokens = torch.full(shape, -1, device=tree.tokens.device)
+    shares = torch.full(shape, math.nan, device=tree.tokens.device)
+    if levels:
+        on = (tree.runs >= 0) & (tree.depths <= len(levels))
+        row, node = on.nonzero(as_tuple=True)
+        at = row, tree.depths[row, node] - 1, tree.runs[row, node]
+        tokens[row, node] = torch.stack([ids for ids, _ in levels], dim=1)[at]
+        shares[row, node] = torch.stack([values for _, values in levels], dim=1)[at]
+    return tokens, shares
+
+
 def _ranks(logits: Tensor, wanted: Tensor, inverse: Tensor) -> Tensor:
-    """Return the rank of the wanted token in each branch, [rounds, branches]; 0 where there is none."""
-    known = (wanted >= 0) & (wanted < len(inverse))
+    """Return the rank of the wanted token in each branch, [rounds, branches].
+
+    0 where it is not known, -1 where the draft's vocabulary does not have it.
+    """
+    inside = (wanted >= 0) & (wanted < len(inverse))
     ids = inverse[wanted.clamp(0, len(inverse) - 1)]
-    known = known & (ids >= 0)
+    known = inside & (ids >= 0)
     own = logits.gather(-1, ids.clamp(min=0)[:, :, None].expand(-1, logits.shape[1], 1))
     rank = 1 + (logits > own).sum(-1)
-    return rank * known
+    return rank * known - ((wanted >= 0) & ~known).long()
 
 
 def _spans(trace: TargetTrace) -> list[tuple[int, int]]:

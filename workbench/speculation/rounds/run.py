@@ -46,6 +46,8 @@ def replay_rounds(
     trace: TargetTrace,
     starts: Sequence[Sequence[int]],
     emitted: Sequence[Sequence[int]] | None = None,
+    *,
+    tops: bool = False,
 ) -> Replayed:
     """Draft and verify rounds again, each from its own beginning.
 
@@ -60,6 +62,8 @@ def replay_rounds(
         the first token of the answer).
     emitted
         How many tokens the engine emitted in each; None: not known.
+    tops
+        Whether to keep the draft's best tokens behind each node: to be looked at, not to be measured.
 
     Returns
     -------
@@ -72,15 +76,17 @@ def replay_rounds(
         rounds = Rounds.of(starts, emitted, trace)
         cache = extend(draft, driving, trace)
         if driving.extend == "block" or not driving.refreshed:
-            return _one_after_the_other(draft, driving, trace, rounds, cache)
+            return _one_after_the_other(draft, driving, trace, rounds, cache, tops)
         parts = [
-            draft_rounds(draft, driving, trace, rounds.rows(at), cache)
+            draft_rounds(draft, driving, trace, rounds.rows(at), cache, tops=tops)
             for at in torch.split(torch.arange(len(rounds), device=trace.tokens.device), _ROUNDS)
         ]
         return verified(driving, trace, rounds, parts)
 
 
-def run_freely(draft: Draft, driving: Driving, trace: TargetTrace) -> Replayed:
+def run_freely(
+    draft: Draft, driving: Driving, trace: TargetTrace, *, tops: bool = False
+) -> Replayed:
     """Return the rounds of a greedy run over the trace's text, each from where the one before ended.
 
     Greedy verification emits the target's own text whatever is drafted, so the text is known; only where its
@@ -96,7 +102,7 @@ def run_freely(draft: Draft, driving: Driving, trace: TargetTrace) -> Replayed:
             raise _nothing()
         before, parts, columns = None, [], []
         while len(now):
-            found = next_rounds(draft, driving, trace, now, cache, before)
+            found = next_rounds(draft, driving, trace, now, cache, before, tops)
             before = found
             parts.append(found)
             columns.append(now)
@@ -125,7 +131,7 @@ def generate(
 
 
 def _one_after_the_other(
-    draft: Draft, driving: Driving, trace: TargetTrace, rounds: Rounds, cache: Cache
+    draft: Draft, driving: Driving, trace: TargetTrace, rounds: Rounds, cache: Cache, tops: bool
 ) -> Replayed:
     """Draft the first rounds of all requests, then the second ones with what the first ones rejected."""
     import torch
@@ -138,7 +144,7 @@ def _one_after_the_other(
         at = (rounds.index == index).nonzero()[:, 0]
         now = rounds.rows(at)
         before = last.rows(row_of[now.request]) if last is not None else None
-        last = next_rounds(draft, driving, trace, now, cache, before)
+        last = next_rounds(draft, driving, trace, now, cache, before, tops)
         row_of[now.request] = torch.arange(len(at), device=at.device)
         parts.append(last)
         order.append(at)
@@ -153,6 +159,7 @@ def next_rounds(
     now: Rounds,
     cache: Cache,
     before: Drafted | None,
+    tops: bool = False,
 ) -> Drafted:
     """Draft one round of each request; `before` is what the same requests drafted the round before.
 
@@ -165,7 +172,7 @@ def next_rounds(
             keep_drafted(draft, trace, now, cache, before)
     elif driving.extend == "block" and before is not None:
         extra = rejected(draft, driving, trace, now, before.tree.tokens)
-    return draft_rounds(draft, driving, trace, now, cache, extra)
+    return draft_rounds(draft, driving, trace, now, cache, extra, tops)
 
 
 def verified(
@@ -213,6 +220,8 @@ def verified(
         "left": trace.lengths[rounds.request] - rounds.known,
         "first": joined([part.first[0] for part in parts]),
         "first_probabilities": joined([part.first[1] for part in parts]),
+        "own": joined([part.own[0] for part in parts]),
+        "own_probabilities": joined([part.own[1] for part in parts]),
     }
     return Replayed(**{name: value.cpu().numpy() for name, value in columns.items()})
 

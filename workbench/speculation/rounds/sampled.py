@@ -105,12 +105,6 @@ class Sampled:
         return 1 + sum(self.counts) / len(self.counts)
 
     @property
-    def likely_length(self) -> float:
-        """Tokens a round by the target's probabilities of what was drafted."""
-        chances = [chance for request in self.chances for chance in request]
-        return 1 + math.fsum(chances) / len(chances)
-
-    @property
     def per_position(self) -> tuple[float, ...]:
         """Share of rounds in which at least k drafts were accepted, from k = 1 on."""
         deepest = max(self.counts)

@@ -15,6 +15,7 @@ from workbench.speculation.evidence.driving import (
     read_ids,
 )
 from workbench.speculation.evidence.observed import DraftLaunch
+from workbench.speculation.model.draft_kinds import replayed_as
 from workbench.speculation.model.eagle3 import Draft
 from workbench.speculation.model.layers import Kind, Numerics
 from workbench.speculation.model.loading import Fill, load_draft, served_config
@@ -55,8 +56,10 @@ def as_launched(
     fill
         For what nothing is known of.
     """
-    eagle3 = launch.algorithm in ("", "EAGLE3")
-    engine = launch.engine or None
+    replayed, engine = replayed_as(checkpoint), launch.engine or None
+    eagle3 = replayed.joining == "eagle3" and launch.algorithm in ("", "EAGLE3")
+    if replayed.joining != "eagle3":
+        _check_served(checkpoint, launch)
     draft = load_draft(
         checkpoint,
         target,
@@ -88,6 +91,25 @@ def as_launched(
         overlap=launch.overlap,
     )
     return _fitting(draft, driving, target)
+
+
+def _check_served(checkpoint: Checkpoint, launch: DraftLaunch) -> None:
+    """Raise where a draft that reads the last features is served by a launch that is not modelled."""
+    if not launch.engine:
+        return
+    if not launch.engine.startswith("sglang"):
+        raise WorkbenchError(
+            f"{launch.engine} is not modelled with a draft that reads the target's last features",
+            why="what it gives to the draft's next step is not SGLang's",
+            next_step='Replay it as SGLang serves it (engine="sglang==…"), or with engine=None.',
+        )
+    if launch.algorithm == "EAGLE3":
+        raise WorkbenchError(
+            f"{checkpoint.source} is not an EAGLE-3 draft, and is launched as EAGLE3",
+            why="it reads the target's last features; under EAGLE3 SGLang asks its class for a map of the "
+            "draft's vocabulary, which it does not have, and the server ends as it starts",
+            next_step="Launch it with --speculative-algorithm EAGLE.",
+        )
 
 
 def _fitting(draft: Draft, driving: Driving, target: Target) -> tuple[Draft, Driving]:
