@@ -259,7 +259,7 @@ def compared(
         "left": "open",
         "right": "open",
     }
-    elsewhere = {name: how for first, second, how in moved for name in (first, second)}
+    elsewhere = {second: how for _, second, how in moved}
     found: dict[tuple[State, str, bool], list[str]] = {}
     for row in changes:
         wrong = row.name in differs
