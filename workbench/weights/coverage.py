@@ -203,6 +203,8 @@ def closing(seen: Seen) -> Iterator[Settled]:
         return
     lacking = (*seen.needed.absent, *seen.needed.mismatched)
     source = seen.needed.source
+    for name, members in named_groups([name for name, _ in seen.needed.promised]):
+        yield Settled("parameter", name, "wrong", seen.needed.promised[int(members[0])][1])
     if not lacking:
         yield Settled("parameter", NEEDED, "ok", f"all are in the file, by {source}")
         return

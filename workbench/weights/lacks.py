@@ -21,6 +21,7 @@ def lacks(seen: Seen) -> list[Finding]:
     if seen.changed:
         return [_changed(seen)]
     return [
+        *_promised(seen),
         *_needed(seen),
         *_no_elements(seen),
         *_unread(seen),
@@ -42,6 +43,28 @@ def _changed(seen: Seen) -> Finding:
         confidence="certain",
         next_step="Scan again when its writer is done.",
     )
+
+
+def _promised(seen: Seen) -> list[Finding]:
+    """Return an error where the adapter's own config says that there is more than the file has."""
+    names = [name for name, _ in seen.needed.promised] if seen.needed is not None else []
+    if not names:
+        return []
+    return [
+        Finding(
+            "weights.incomplete_adapter",
+            "error",
+            f"The adapter is incomplete: {_title(names)} {'is' if len(names) == 1 else 'are'} absent, and "
+            "adapter_config.json says use_dora: true",
+            detail="A DoRA pair without its magnitude is another change of the weight than the one that was "
+            "trained. Loaders may put the norms of the base weights in its place.",
+            evidence_for=lines(names),
+            confidence="certain",
+            changes_output=True,
+            next_step="Export the adapter again with its magnitudes. If it was trained without DoRA, set "
+            "use_dora to false.",
+        )
+    ]
 
 
 def _needed(seen: Seen) -> list[Finding]:
