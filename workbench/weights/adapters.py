@@ -9,7 +9,7 @@ from typing import Any
 
 Absent = tuple[tuple[str, str], ...]
 
-# PEFT writes `lora_A.weight`; a file of the whole state has the adapter's name in it, `lora_A.default.weight`.
+# PEFT writes `lora_A.weight`; a file of the whole state has the adapter's name: `lora_A.default.weight`.
 _FACTOR = re.compile(
     r"(?P<module>.+)\.lora_(embedding_)?[AB](\.(?P<adapter>(?!weight$)[^.]+))?(\.weight)?"
 )

@@ -26,6 +26,7 @@ READING = "every tensor that was asked for is read"
 NONE = "a matrix of weights"
 FILLED = "rows and columns are filled"
 NEEDED = "parameters that the model needs"
+TIED = "the head, which the config ties to the embedding"
 NOT_REQUESTED = "weights that were not requested"
 ALL = {
     "norm": "scales of norms",
@@ -84,6 +85,8 @@ def _aside(seen: Seen) -> Iterator[Item]:
 
 def _parameters(seen: Seen) -> Iterator[Item]:
     """Yield what the model needs, one item a template of what is not as it should be."""
+    if seen.tied is not None:
+        yield Item("parameter", TIED)
     if seen.needed is None:
         how = "listed only where a whole checkpoint is scanned"
         if seen.kind == "server":
@@ -198,7 +201,14 @@ def doubted(seen: Seen) -> Iterator[Settled]:
 
 
 def closing(seen: Seen) -> Iterator[Settled]:
-    """Settle whether the file brings what the model needs."""
+    """Settle whether the file brings what the model needs, and one head of the two that it may have."""
+    if seen.tied is not None:
+        pair = f"{seen.tied.head} and {seen.tied.embedding}"
+        if seen.tied.agree:
+            yield Settled("parameter", TIED, "ok", f"{pair} have the same values")
+        else:
+            how = f"{pair} differ; set tie_word_embeddings to false if the head was trained"
+            yield Settled("parameter", TIED, "open", how)
     if seen.needed is None:
         return
     lacking = (*seen.needed.absent, *seen.needed.mismatched)

@@ -201,6 +201,7 @@ def _result(
     from workbench.weights.pool import cannot_tell
     from workbench.weights.relations import relate
     from workbench.weights.results import WeightScan
+    from workbench.weights.tied import tied
 
     changed = opened.changed()
     if changed:
@@ -246,4 +247,5 @@ def _result(
         needed=wants,
         changed=", ".join(map(shorten, changed[:3])),
         limited=limited_to(wanted, len(weights)),
+        tied=None if interrupted or changed else tied(weights, measures, config),
     )
