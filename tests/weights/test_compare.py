@@ -16,7 +16,7 @@ from tests.conftest import ROOT
 from tests.forms import check_forms
 from tests.weights_samples import HOSTILE
 from workbench.errors import WorkbenchError
-from workbench.weights import compare
+from workbench.weights import equality
 from workbench.weights.comparison import WeightComparison
 from workbench.weights.results import WeightScan
 
@@ -62,7 +62,7 @@ def test_the_same_twice(compared: Compare) -> None:
 def test_the_change_is_the_norm_of_the_difference(
     compared: Compare, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compare, "_BLOCK", 64 * 7)  # blocks that do not divide the rows
+    monkeypatch.setattr(equality, "_BLOCK", 64 * 7)  # blocks that do not divide the rows
     before, after = base(), base()
     name = "model.layers.1.q_proj.weight"
     after[name][3:5] += 0.01
@@ -221,7 +221,7 @@ def test_more_than_memory_is_never_asked_of_a_file(
 ) -> None:
     from workbench.checkpoint.dequantize import LogicalWeight
 
-    monkeypatch.setattr(compare, "_BLOCK", 64 * 16)
+    monkeypatch.setattr(equality, "_BLOCK", 64 * 16)
     asked: list[int] = []
     plain = LogicalWeight.rows
 

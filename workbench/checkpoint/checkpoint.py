@@ -126,14 +126,28 @@ class Checkpoint:
         """
         if self.gguf is not None:
             return Config(self.gguf.config)
-        if self._folder is None or not self._folder.exists("config.json"):
+        return self._config_in("config.json")
+
+    @cached_property
+    def adapter_config(self) -> Config:
+        """The adapter_config.json beside the weights; empty where there is none.
+
+        Raises
+        ------
+        CheckpointError
+            There is one, but it is broken.
+        """
+        return self._config_in("adapter_config.json")
+
+    def _config_in(self, name: str) -> Config:
+        if self._folder is None or not self._folder.exists(name):
             return Config()
-        file = self._folder.open("config.json")
+        file = self._folder.open(name)
         if file.size > MAX_CONFIG:
             raise CheckpointError(
                 f"cannot read the config {file.label}",
                 why=f"it has {file.size:,} bytes; configs of models are far smaller",
-                next_step="Copy config.json again from where the model came from.",
+                next_step=f"Copy {name} again from where the model came from.",
             )
         return parse_config(file.read(0, file.size), file.label)
 

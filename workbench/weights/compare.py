@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from workbench.checkpoint.dequantize import logical_weights, matrix_shape
+from workbench.checkpoint.dequantize import logical_weights
 from workbench.core.bars import bar as progress_bar
 from workbench.errors import WorkbenchError, shorten, shown
 from workbench.weights.changes import Change, Changes
 from workbench.weights.comparison import WeightComparison
+from workbench.weights.equality import blocks, equal
+from workbench.weights.exchanged import exchanged
 from workbench.weights.likeness import rearranged
 from workbench.weights.requested import limited_to, named_positions
 from workbench.weights.sides import Side, Sides
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 Shape = tuple[int, ...]
 
-_BLOCK = 1 << 22  # elements of each side in memory at a time
 _SERVER = re.compile(r"https?://[^/?#]+/?$")
 
 
@@ -218,12 +219,7 @@ def compare_sets(
         rows.append(_one(left.get(name), right.get(name)))
     changes = Changes(rows)
     same = tuple(_moved_bytes(left, right, changes))
-    known = {name for pair in same for name in pair}
-    moved = (
-        []
-        if is_own
-        else [row for row in rearranged(left, right, changes) if not known.intersection(row[:2])]
-    )
+    moved = [] if is_own else _moved(left, right, changes, same)
     if not same and not moved and not any(name in right for name in left):
         raise WorkbenchError(
             f"{shorten(before)} and {shorten(after)} have no tensor of the same name",
@@ -240,6 +236,20 @@ def compare_sets(
         findings=findings,
         notes=notes,
     )
+
+
+def _moved(
+    left: Mapping[str, Values],
+    right: Mapping[str, Values],
+    changes: Changes,
+    same: Iterable[tuple[str, str]],
+) -> list[tuple[str, str, str]]:
+    """Return first name, second name and how the second holds the values of the first elsewhere."""
+    places = exchanged(left, right, changes)
+    takers = {second for _, second, _ in places}
+    known = {name for pair in same for name in pair}
+    orders = rearranged(left, right, (row for row in changes if row.name not in takers))
+    return [*places, *(row for row in orders if not known.intersection(row[:2]))]
 
 
 def _few(weights: Mapping[str, Values]) -> str:
@@ -275,7 +285,7 @@ def _difference(make: Callable[..., Change], a: Values, b: Values) -> Change:
     """Compare two weights of one shape in blocks of rows, in double precision where it adds up."""
     total = moved = bad = 0
     largest = difference = norm = 0.0
-    for first, second in _blocks(a, b):
+    for first, second in blocks(a, b):
         finite = np.isfinite(first) & np.isfinite(second)
         bad += finite.size - int(np.count_nonzero(finite))
         with np.errstate(invalid="ignore", over="ignore"):
@@ -300,13 +310,6 @@ def difference(a: Values, b: Values) -> float | None:
     return found.change if found.state in ("identical", "changed") else None
 
 
-def _blocks(a: Values, b: Values) -> Iterator[tuple[Floats, Floats]]:
-    count, columns = matrix_shape(a.shape)
-    step = max(_BLOCK // max(columns, 1), 1)
-    for start in range(0, count, step):
-        yield a.rows(start, start + step), b.rows(start, start + step)
-
-
 def _moved_bytes(
     left: Mapping[str, Values], right: Mapping[str, Values], changes: Changes
 ) -> Iterator[tuple[str, str]]:
@@ -325,15 +328,9 @@ def _moved_bytes(
         if mine.flaw or len(mine.shape) < 2:
             continue
         for other in others.get(mine.shape, ())[:_MOST_CANDIDATES]:
-            if _equal(mine, other):
+            if equal(mine, other):
                 yield name, other.name
                 break
 
 
 _MOST_CANDIDATES = 64
-
-
-def _equal(a: Values, b: Values) -> bool:
-    if not np.array_equal(a.rows(0, 4), b.rows(0, 4)):
-        return False
-    return all(np.array_equal(first, second) for first, second in _blocks(a, b))

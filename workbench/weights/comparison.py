@@ -27,7 +27,8 @@ class WeightComparison(Result):
         The two sources; the change is relative to `before`.
     verdict
         The answer. ``ok``: False: a tensor that both have differs in shape, or is not finite. None: something
-        could not be compared. True otherwise: a difference is a fact, not a mistake.
+        could not be compared, or holds the same values in another order or place. True otherwise: a
+        difference is a fact, not a mistake.
     changes
         One `Change` a name, by number or by name.
     same_bytes

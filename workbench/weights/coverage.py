@@ -26,6 +26,7 @@ READING = "every tensor that was asked for is read"
 NONE = "a matrix of weights"
 FILLED = "rows and columns are filled"
 NEEDED = "parameters that the model needs"
+TIED = "the head, which the config ties to the embedding"
 NOT_REQUESTED = "weights that were not requested"
 ALL = {
     "norm": "scales of norms",
@@ -84,6 +85,8 @@ def _aside(seen: Seen) -> Iterator[Item]:
 
 def _parameters(seen: Seen) -> Iterator[Item]:
     """Yield what the model needs, one item a template of what is not as it should be."""
+    if seen.tied is not None:
+        yield Item("parameter", TIED)
     if seen.needed is None:
         how = "listed only where a whole checkpoint is scanned"
         if seen.kind == "server":
@@ -198,11 +201,20 @@ def doubted(seen: Seen) -> Iterator[Settled]:
 
 
 def closing(seen: Seen) -> Iterator[Settled]:
-    """Settle whether the file brings what the model needs."""
+    """Settle whether the file brings what the model needs, and one head of the two that it may have."""
+    if seen.tied is not None:
+        pair = f"{seen.tied.head} and {seen.tied.embedding}"
+        if seen.tied.agree:
+            yield Settled("parameter", TIED, "ok", f"{pair} have the same values")
+        else:
+            how = f"{pair} differ; set tie_word_embeddings to false if the head was trained"
+            yield Settled("parameter", TIED, "open", how)
     if seen.needed is None:
         return
     lacking = (*seen.needed.absent, *seen.needed.mismatched)
     source = seen.needed.source
+    for name, members in named_groups([name for name, _ in seen.needed.promised]):
+        yield Settled("parameter", name, "wrong", seen.needed.promised[int(members[0])][1])
     if not lacking:
         yield Settled("parameter", NEEDED, "ok", f"all are in the file, by {source}")
         return
@@ -259,7 +271,7 @@ def compared(
         "left": "open",
         "right": "open",
     }
-    elsewhere = {name: how for first, second, how in moved for name in (first, second)}
+    elsewhere = {second: how for _, second, how in moved}
     found: dict[tuple[State, str, bool], list[str]] = {}
     for row in changes:
         wrong = row.name in differs

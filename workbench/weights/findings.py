@@ -25,7 +25,7 @@ from workbench.weights.faults import (
     vectors,
 )
 from workbench.weights.kin import BRIEF
-from workbench.weights.lacks import lacks
+from workbench.weights.lacks import AFTER_TIED, lacks
 from workbench.weights.names import is_seldom_read
 from workbench.weights.part_findings import unused_rows
 from workbench.weights.seen import (
@@ -81,7 +81,7 @@ _OVERTURNED = "a comparison with the weights from before training that shows no 
 _OPEN = (
     "weights.unread", "weights.no_elements", "weights.absent", "weights.mismatched", "weights.magnitude",
     "weights.norms", "weights.buffers", "weights.undecided", "weights.seldom_read", "weights.filled_later",
-    "weights.not_seen", "weights.empty",
+    "weights.not_seen", "weights.empty", "weights.tied_differs",
 )  # fmt: skip
 
 
@@ -93,15 +93,17 @@ def _open(seen: Seen, coverage: Coverage, findings: Sequence[Finding]) -> str:
         return "Cannot tell: there is no matrix of weights among what was read."
     item = next(coverage.having("open", essential=True))
     titles = {finding.code: finding.title for finding in reversed(findings)}
-    first = next((titles[code] for code in _OPEN if code in titles), "")
+    code = next((code for code in _OPEN if code in titles), "")
+    first = titles.get(code, "")
     why = first if first else f"{shorten(item.name, 90)}: {item.how}"
+    step = f" {AFTER_TIED}" if code == "weights.tied_differs" else ""
     what = plural(int(seen.matters.sum()), "matrix", "matrices")
     trained = len(seen.having("trained"))
     if seen.sampled:
         read, count = (int(seen.tensors.column(name).sum()) for name in ("seen", "count"))
         why = f"{read:,} of {count:,} values were read" + (f", and {first}" if first else "")
         return f"Cannot tell: {why}. Of what was read, {trained:,} of {what} look trained."
-    return f"Cannot tell: {why}. {trained:,} of {what} look trained."
+    return f"Cannot tell: {why}.{step} {trained:,} of {what} look trained."
 
 
 # At init.

@@ -21,6 +21,7 @@ def lacks(seen: Seen) -> list[Finding]:
     if seen.changed:
         return [_changed(seen)]
     return [
+        *_promised(seen),
         *_needed(seen),
         *_no_elements(seen),
         *_unread(seen),
@@ -42,6 +43,28 @@ def _changed(seen: Seen) -> Finding:
         confidence="certain",
         next_step="Scan again when its writer is done.",
     )
+
+
+def _promised(seen: Seen) -> list[Finding]:
+    """Return an error where the adapter's own config says that there is more than the file has."""
+    names = [name for name, _ in seen.needed.promised] if seen.needed is not None else []
+    if not names:
+        return []
+    return [
+        Finding(
+            "weights.incomplete_adapter",
+            "error",
+            f"The adapter is incomplete: {_title(names)} {'is' if len(names) == 1 else 'are'} absent, and "
+            "adapter_config.json says use_dora: true",
+            detail="A DoRA pair without its magnitude is another change of the weight than the one that was "
+            "trained. Loaders may put the norms of the base weights in its place.",
+            evidence_for=lines(names),
+            confidence="certain",
+            changes_output=True,
+            next_step="Export the adapter again with its magnitudes. If it was trained without DoRA, set "
+            "use_dora to false.",
+        )
+    ]
 
 
 def _needed(seen: Seen) -> list[Finding]:
@@ -232,34 +255,30 @@ def _notes(seen: Seen) -> list[Finding]:
 
 
 def _tied(seen: Seen) -> list[Finding]:
-    """Return a note where the config ties the head to the embedding, and the file has another head."""
-    if seen.config is None or seen.config.get("tie_word_embeddings", None) is not True:
+    """Return a warning where the config ties the head to the embedding, and the file has another head."""
+    if seen.tied is None or seen.tied.agree:
         return []
-    by_end: dict[str, int] = {}
-    for i, name in enumerate(seen.tensors.names):
-        for end in ("embed_tokens.weight", "wte.weight", "lm_head.weight"):
-            if name.endswith(end):
-                by_end.setdefault(end, i)
-    head = by_end.get("lm_head.weight")
-    first = by_end.get("embed_tokens.weight", by_end.get("wte.weight"))
-    if head is None or first is None:
-        return []
-    digests = seen.tensors.column("digest")
-    if not digests[head] or digests[head] == digests[first]:
-        return []
-    names = names_of(seen, (head, first))
+    names = (seen.tied.head, seen.tied.embedding)
     return [
         Finding(
             "weights.tied_differs",
-            "note",
+            "warning",
             f"tie_word_embeddings is true in the config, but {shorten(names[0], 80)} differs from "
             f"{shorten(names[1], 80)}",
-            detail="An engine that ties them ignores one of the two.",
-            evidence_for=tuple(names),
+            detail="An engine that ties them ignores one of the two. The file does not say with which of them "
+            "the model was trained.",
+            evidence_for=names,
             confidence="certain",
-            next_step="Run `workbench diff` for the engine: it shows which of the two is used.",
+            changes_output=True,
+            next_step=AFTER_TIED,
         )
     ]
+
+
+AFTER_TIED = (
+    "If the head was trained, set tie_word_embeddings to false. `workbench diff` shows which of the two an "
+    "engine uses."
+)
 
 
 _NEXT_TOKENS = re.compile(r"(^|[._])(mtp|nextn|eh_proj)", re.I)

@@ -7,13 +7,14 @@ own templates: the layers and experts that the config counts, and what all other
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from packaging.version import Version
 
 from workbench.checkpoint.records import TensorInfo, TensorTable
 from workbench.checkpoint.templates import fill
+from workbench.weights.adapters import absent_magnitudes
 from workbench.weights.own_templates import absent_by_templates
 from workbench.weights.records import Measure
 
@@ -42,15 +43,20 @@ class Needed:
         Names of what is not in the file, each with the reason.
     mismatched
         Names of what has another shape than the class wants, each with both shapes.
+    promised
+        Names that the file's own config says are there and that are not: a fact, whatever reads the file.
     """
 
     source: str
     count: int = 0
     absent: tuple[tuple[str, str], ...] = ()
     mismatched: tuple[tuple[str, str], ...] = ()
+    promised: tuple[tuple[str, str], ...] = ()
 
 
-def needed(measures: Sequence[Measure], config: Config | None) -> Needed:
+def needed(
+    measures: Sequence[Measure], config: Config | None, adapter: Mapping[str, Any] | None = None
+) -> Needed:
     """Return what the model needs that these tensors do not bring.
 
     Parameters
@@ -59,7 +65,14 @@ def needed(measures: Sequence[Measure], config: Config | None) -> Needed:
         All weights of the checkpoint, of which names, shapes and types are used.
     config
         Its config.
+    adapter
+        The adapter_config.json next to it, if there is one.
     """
+    promised = absent_magnitudes([one.name for one in measures], adapter or {})
+    return dataclasses.replace(_by_model(measures, config), promised=promised)
+
+
+def _by_model(measures: Sequence[Measure], config: Config | None) -> Needed:
     if config is not None and config.architectures:
         found = _by_class(measures, config)
         if found is not None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from workbench.checkpoint.dequantize import LogicalWeights, logical_weights
 from workbench.errors import WorkbenchError
@@ -24,6 +25,15 @@ def config_of(opened: Checkpoint, notes: list[str]) -> Config | None:
     except WorkbenchError as error:
         notes.append(f"the config was not used: {error.what}")
         return None
+
+
+def adapter_of(opened: Checkpoint, notes: list[str]) -> Mapping[str, Any]:
+    """Return the adapter's config; empty without one, and with a note where it cannot be used."""
+    try:
+        return opened.adapter_config.raw
+    except WorkbenchError as error:
+        notes.append(f"the adapter's config was not used: {error.what}")
+        return {}
 
 
 @lru_cache(maxsize=2)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from workbench.weights.comparison import WeightComparison
     from workbench.weights.needed import Needed
     from workbench.weights.seen import Seen
+    from workbench.weights.tied import Tied
 
 Picture = Literal["verdict", "std", "kurtosis"]
 
@@ -86,18 +87,21 @@ class WeightScan(Result):
         needed: Needed | None = None,
         changed: str = "",
         limited: str = "",
+        tied: Tied | None = None,
     ) -> Self:
         """Make the result of what was measured and judged; the findings follow from that.
 
         `unseen` is how many tensors were asked for and not seen; `needed` what the model needs, None where
         only a part was asked for; `changed` the files that changed while they were read; `limited` says how
-        much was not requested.
+        much was not requested; `tied` whether a head that the config ties has the embedding's values.
         """
         from workbench.weights.findings import conclude
         from workbench.weights.seen import Seen
 
         tensors = Tensors(pairs)
-        seen = Seen(tensors, kind, sampled, interrupted, config, unseen, needed, changed, limited)
+        seen = Seen(
+            tensors, kind, sampled, interrupted, config, unseen, needed, changed, limited, tied
+        )
         verdict, findings = conclude(seen)
         return cls(
             source=source,

@@ -12,7 +12,7 @@ from workbench.checkpoint.dequantize import LogicalWeights, logical_weights
 from workbench.core import progress
 from workbench.core.bars import bar as progress_bar
 from workbench.errors import WorkbenchError, shorten, shown
-from workbench.weights.opened import config_of
+from workbench.weights.opened import adapter_of, config_of
 from workbench.weights.reading import check_sample
 from workbench.weights.records import Judgement, Measure
 from workbench.weights.requested import limited_to, named_positions, names_listed
@@ -201,6 +201,7 @@ def _result(
     from workbench.weights.pool import cannot_tell
     from workbench.weights.relations import relate
     from workbench.weights.results import WeightScan
+    from workbench.weights.tied import tied
 
     changed = opened.changed()
     if changed:
@@ -233,6 +234,8 @@ def _result(
                 f"{group.incomplete_count:,} parts of {group.format} weights are missing, first "
                 f"the {role.replace('_', ' ')} of {shorten(name)}"
             )
+    partly = interrupted or changed or wanted < len(weights)
+    wants = None if partly else needed(measures, config, adapter_of(opened, notes))
     return WeightScan.build(
         opened.source,
         zip(measures, judged, strict=True),
@@ -241,9 +244,8 @@ def _result(
         sampled=sampled or None,
         interrupted=interrupted,
         config=config,
-        needed=None
-        if interrupted or changed or wanted < len(weights)
-        else needed(measures, config),
+        needed=wants,
         changed=", ".join(map(shorten, changed[:3])),
         limited=limited_to(wanted, len(weights)),
+        tied=None if interrupted or changed else tied(weights, measures, config),
     )

@@ -27,6 +27,7 @@ from workbench.weights.structure import SMALLEST_SIDE, SMALLEST_SIZE
 if TYPE_CHECKING:
     from workbench.checkpoint.config import Config
     from workbench.weights.needed import Needed
+    from workbench.weights.tied import Tied
 
 At = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -52,7 +53,8 @@ class Seen:
 
     ``counts`` says which hold weights at all; ``matters`` which of those decide: matrices, and whatever is
     not finite. A vector's verdict is a note: a norm at one or a bias at zero proves nothing in 16 bits. So is
-    that of a matrix too small to tell. ``limited`` says how much `names` left out, "" for nothing.
+    that of a matrix too small to tell. ``limited`` says how much `names` left out, "" for nothing; ``tied``
+    whether a head that the config ties has the embedding's values.
     """
 
     tensors: Tensors
@@ -64,6 +66,7 @@ class Seen:
     needed: Needed | None = None
     changed: str = ""
     limited: str = ""
+    tied: Tied | None = None
 
     @cached_property
     def verdict(self) -> np.ndarray[Any, Any]:

@@ -12,6 +12,7 @@ from workbench.core.wording import plural
 from workbench.errors import shorten
 from workbench.weights.changes import Change, Changes
 from workbench.weights.coverage import compared
+from workbench.weights.exchanged import ELSEWHERE, exchange_lines
 from workbench.weights.names import is_weight, named
 from workbench.weights.sides import Sides
 
@@ -268,10 +269,12 @@ def _alone(left: Sequence[Change], right: Sequence[Change]) -> list[Finding]:
 def _rearranged(moved: Moved) -> list[Finding]:
     if not moved:
         return []
-    told = [
+    orders = [
         f"{shorten(a, 90)}: {how}" if a == b else f"{shorten(a, 90)} and {shorten(b, 90)}: {how}"
         for a, b, how in moved
+        if how != ELSEWHERE
     ]
+    told = [*exchange_lines([(a, b) for a, b, how in moved if how == ELSEWHERE]), *orders]
     return [
         Finding(
             "weights.rearranged",
