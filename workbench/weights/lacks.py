@@ -265,8 +265,8 @@ def _tied(seen: Seen) -> list[Finding]:
             "warning",
             f"tie_word_embeddings is true in the config, but {shorten(names[0], 80)} differs from "
             f"{shorten(names[1], 80)}",
-            detail="An engine that ties them ignores one of the two. The file does not say with which of them "
-            "the model was trained.",
+            detail="An engine that ties them ignores one of the two. The file does not say with which of "
+            "them the model was trained.",
             evidence_for=names,
             confidence="certain",
             changes_output=True,
