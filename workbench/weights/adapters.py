@@ -15,7 +15,7 @@ _FACTOR = re.compile(
 )
 # PEFT calls it `lora_magnitude_vector`; what other programs call it is not known, so each likely word counts.
 _MAGNITUDE = re.compile(
-    r"(?P<module>.+)\.\w*(magnitude|dora)\w*(\.(?P<adapter>(?!weight$)[^.]+))?(\.weight)?"
+    r"(?P<module>.+)\.(?=[^.]*(magnitude|dora))[^.]+(\.(?P<adapter>(?!weight$)[^.]+))?(\.weight)?"
 )
 
 
