@@ -107,10 +107,6 @@ DEVIATION = (24 / (NOISE.rows * NOISE.columns)) ** 0.5
         (False, {"row_neighbours": -6.6}, "trained"),
         (False, {"column_neighbours": 6.6}, "trained"),
         (False, {"column_neighbours": -6.4}, "orthogonal"),
-        # The factors of a decomposition: orthogonal, with norms that fall.
-        (False, {"row_scale": 6.4}, "orthogonal"),
-        (False, {"row_scale": 6.6}, "undecided"),
-        (False, {"column_scale": 6.6}, "undecided"),
     ],
 )
 def test_what_is_an_orthogonal_init(rounded: bool, moved: dict[str, float], verdict: str) -> None:
@@ -435,6 +431,23 @@ def test_a_bias_that_is_not_uniform_is_no_default_one() -> None:
 def test_a_noise_of_the_shape_is_measured_once() -> None:
     assert isinstance(NOISE, Spectrum)
     assert max(abs(NOISE.gram), abs(NOISE.edge), abs(NOISE.row_scale)) < 3.0
+
+
+@pytest.mark.parametrize(("falls", "verdict"), [(0.0, "at_init"), (1.5, "undecided")])
+def test_factors_of_a_decomposition_are_no_orthogonal_init(
+    falls: float, verdict: str, tmp_path: Path
+) -> None:
+    """The left vectors of a decomposition times the roots of its values: norms fall from column to column."""
+    drawn = orthogonal((128, 96), np.random.default_rng(11))
+    norms = np.exp(-falls * np.arange(96) / 96).astype(np.float32)
+    trained = planted((96, 128), 4.0, seed=1) * np.float32(0.02)
+    save_file(
+        {"layers.0.a.weight": trained, "layers.1.a.weight": drawn * norms},
+        tmp_path / "model.safetensors",
+    )
+    found = scan_weights(tmp_path)
+    assert found.tensors["layers.1.a.weight"].verdict == verdict
+    assert found.ok is (None if falls else False)
 
 
 def test_a_file_of_weights_is_judged_to_its_edge(tmp_path: Path) -> None:

@@ -218,6 +218,13 @@ def _conclude(
     if found.verdict == "trained":
         return "trained", "", found.text
     if found.verdict == "orthogonal":
+        unequal = max(measure.row_dispersion or 0.0, measure.column_dispersion or 0.0)
+        if unequal > TRAINED:
+            text = (
+                f"{found.text}, but norms differ (z = {unequal:.1f}): the factors of a decomposition look "
+                "like this, and so does an orthogonal init with a folded scale"
+            )
+            return "undecided", "", text
         text = f"indistinguishable from an orthogonal init, σ = {measure.std:.4g}: {found.text}"
         return "at_init", "orthogonal", text
     far = f"kurtosis {measure.kurtosis:.2f}, z = {law.kurtosis_z:.0f} to the nearest"

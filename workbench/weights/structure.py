@@ -123,14 +123,6 @@ def evidence(seen: Spectrum, rounded: bool, whole: bool = True) -> Evidence:
                 f"{off:.0f}) do not follow the law of an orthogonal init: training under a constraint, or "
                 "Muon, leaves this",
             )
-        unequal = max(seen.row_scale, seen.column_scale)
-        if unequal > TRAINED:
-            return Evidence(
-                "undecided",
-                f"its rows are orthogonal to each other, but their norms differ (z = {unequal:.1f}): the "
-                "factors of a decomposition look like this, and so does an orthogonal init with a folded "
-                "scale",
-            )
         return Evidence(
             "orthogonal",
             f"its rows are orthogonal to each other (mean squared cosine {seen.orthogonality:.2g} of chance)",
