@@ -180,7 +180,11 @@ def test_a_scan_of_version_01_loads_and_says_what_it_lacks(
     assert (found.ok, found.summary) == (ok, old["summary"])
     assert "recorded no coverage" in found.verdict.coverage.items[0].how
     new = workbench.load(found.save(tmp_path / "again.json")).to_dict()
-    assert {key: new[key] for key in old} == old
+    rows = [
+        {key: row[key] for key in before}  # a field that is newer than 0.1 has its default
+        for before, row in zip(old["tensors"], new["tensors"], strict=True)
+    ]
+    assert {key: new[key] for key in old} | {"tensors": rows} == old
 
 
 def test_a_comparison_of_version_01_loads() -> None:

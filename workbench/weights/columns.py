@@ -19,7 +19,7 @@ Column = np.ndarray[Any, np.dtype[Any]]
 _INTS = ("count", "seen", "zeros", "nan", "inf", "denormal", "stage")
 _FLOATS = (
     "mean", "std", "min", "max", "absmax", "skew", "kurtosis", "rank_error", "top_exponent_share",
-    "empty_rows", "empty_columns",
+    "empty_rows", "empty_columns", "copied_rows",
 )  # fmt: skip
 _OPTIONAL = ("row_dispersion", "column_dispersion", "exact_in_fp16", "sigma", "power")
 _CODED = ("shape", "dtype", "layout", "verdict", "family")

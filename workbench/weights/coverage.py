@@ -17,6 +17,7 @@ from workbench.errors import shorten
 from workbench.weights.changes import STATES, Changes
 from workbench.weights.faults import bad_values, half_empty
 from workbench.weights.names import is_seldom_read, named_groups
+from workbench.weights.repeated import half_repeated
 from workbench.weights.seen import EXCUSED, Seen
 
 if TYPE_CHECKING:
@@ -172,13 +173,18 @@ def _worst(found: Iterable[Any], total: int, good: Judged) -> Judged:
 
 def filling(seen: Seen) -> Iterator[Settled]:
     """Settle whether trained matrices have rows or columns that nobody filled."""
-    empty = half_empty(seen)
-    if len(empty):
-        first = shorten(seen.tensors.names[int(empty[0])], 90)
-        more = f" and {len(empty) - 1:,} more" if len(empty) > 1 else ""
-        yield Settled("rows of zeros", FILLED, "open", f"{first}{more}: many are zeros")
-    else:
-        yield Settled("rows of zeros", FILLED, "ok", "few rows or columns are zeros")
+    whole = True
+    for found, what in (
+        (half_empty(seen), "many are zeros"),
+        (half_repeated(seen), "many are copies"),
+    ):
+        if len(found):
+            first = shorten(seen.tensors.names[int(found[0])], 90)
+            more = f" and {len(found) - 1:,} more" if len(found) > 1 else ""
+            yield Settled("rows of zeros", FILLED, "open", f"{first}{more}: {what}")
+            whole = False
+    if whole:
+        yield Settled("rows of zeros", FILLED, "ok", "few rows or columns are zeros or copies")
 
 
 def doubted(seen: Seen) -> Iterator[Settled]:

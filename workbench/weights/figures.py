@@ -21,6 +21,8 @@ BARS = 64
 _DRAWN = 6.0
 # Squares of float32 lose bits below 2^-63; dispersions of such small values are not told.
 _SMALLEST = 2.0**-50
+# Squared norms that differ by less, as a share of their mean, are one norm and its rounding.
+_ONE_NORM = 1e-3
 _NO_SQUARE = 2.0**-120
 # Distances between laws are not told where one cell holds more than this share.
 _COARSEST = 0.02
@@ -74,6 +76,7 @@ def figures(tally: Tally, rows: int) -> dict[str, Any]:
         "top_exponent_share": float(counts[far].sum() / number),
         "bins": _bars(lower, upper, counts, least, greatest, mean, std),
         **_empty(tally, rows, zeros),
+        **_copied(tally, rows),
         **_dispersions(tally, rows, number, (mean, second, third, fourth), sum(broken.values())),
     }
 
@@ -225,6 +228,20 @@ def _empty(tally: Tally, rows: int, zeros: int) -> dict[str, float]:
         empty = int(np.count_nonzero(sums < entries * _NO_SQUARE))
         found[name] = empty / len(sums) if empty * entries <= zeros else 0.0
     return found
+
+
+def _copied(tally: Tally, rows: int) -> dict[str, float]:
+    """Return which share of the rows has a squared norm that an earlier one has.
+
+    Rows that were all scaled to one norm, as nGPT's or those of a table of sines, say nothing by it.
+    """
+    if not tally.width:
+        return {}
+    sums = tally.rows[:rows]
+    sums = sums[np.isfinite(sums) & (sums > 0)]
+    if not len(sums) or sums.std() < _ONE_NORM * sums.mean():
+        return {}
+    return {"copied_rows": 1 - len(np.unique(sums)) / len(sums)}
 
 
 def _dispersions(

@@ -28,6 +28,7 @@ from workbench.weights.kin import BRIEF
 from workbench.weights.lacks import AFTER_TIED, lacks
 from workbench.weights.names import is_seldom_read
 from workbench.weights.part_findings import unused_rows
+from workbench.weights.repeated import repeated
 from workbench.weights.seen import (
     LINES,
     At,
@@ -69,7 +70,8 @@ def _all(seen: Seen) -> list[Finding]:
     if seen.changed:
         return lacks(seen)
     return [
-        *memory(seen), *not_finite(seen), *_at_init(seen), *constants(seen), *empty(seen), *_undecided(seen),
+        *memory(seen), *not_finite(seen), *_at_init(seen), *constants(seen), *empty(seen),
+        *repeated(seen), *_undecided(seen),
         *copies(seen), *targets_own(seen), *unused_rows(seen), *vectors(seen), *limits(seen), *lacks(seen),
     ]  # fmt: skip
 
@@ -81,7 +83,7 @@ _OVERTURNED = "a comparison with the weights from before training that shows no 
 _OPEN = (
     "weights.unread", "weights.no_elements", "weights.absent", "weights.mismatched", "weights.magnitude",
     "weights.norms", "weights.buffers", "weights.undecided", "weights.seldom_read", "weights.filled_later",
-    "weights.not_seen", "weights.empty", "weights.tied_differs",
+    "weights.not_seen", "weights.empty", "weights.repeated_rows", "weights.tied_differs",
 )  # fmt: skip
 
 

@@ -39,6 +39,8 @@ class Measure:
         as a z value; None for a vector.
     empty_rows, empty_columns
         Share of the rows (columns) that were read which are all zeros.
+    copied_rows
+        Share of the rows with values whose squared norm an earlier row has to the last digit.
     ks
         Kolmogorov-Smirnov distance x sqrt(n) to the fitted normal, uniform and truncated normal.
     exact_in_fp16
@@ -74,6 +76,7 @@ class Measure:
     column_dispersion: float | None = None
     empty_rows: float = 0.0
     empty_columns: float = 0.0
+    copied_rows: float = 0.0
     ks: tuple[float, float, float] | None = None
     exact_in_fp16: float | None = None
     top_exponent_share: float = 0.0

@@ -58,6 +58,7 @@ class SavedTensor(Struct, frozen=True, omit_defaults=True):
     statistics: dict[str, Number]
     stage: int
     parts: tuple[JudgedPart, ...] = ()
+    copied_rows: Number = 0.0
 
     @classmethod
     def of(cls, row: ScannedTensor) -> SavedTensor:
@@ -88,7 +89,7 @@ _MEASURED = tuple(field.name for field in dataclasses.fields(Measure))
 _JUDGED = tuple(field.name for field in dataclasses.fields(Judgement))
 _FLOATS = (
     "mean", "std", "min", "max", "absmax", "skew", "kurtosis", "rank_error", "top_exponent_share",
-    "empty_rows", "empty_columns",
+    "empty_rows", "empty_columns", "copied_rows",
 )  # fmt: skip
 
 
