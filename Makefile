@@ -5,8 +5,10 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
 READY := $(VENV)/.ready
-# As many workers as cores, each file in one of them (tests/conftest.py says which begin first, and which wait for each other).
-PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+# One worker more than there are cores, since servers and browsers are waited for half of the time; each file in one
+# of them (tests/conftest.py says which begin first, and which wait for each other).
+WORKERS := $(shell n=$$(nproc 2>/dev/null || echo 1); echo $$((n < 4 ? n + 1 : 4)))
+PYTEST_ARGS ?= -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # The CPU build where the index has one under that name; elsewhere the plain release.
 TORCH := 2.13.0
 install_torch = $(1)/python -c 'import torch' 2>/dev/null || \

@@ -103,7 +103,8 @@ def test_the_story_is_in_the_numbers() -> None:
 
 
 def test_it_is_small() -> None:
-    assert sum(file.stat().st_size for file in DATA.rglob("*") if file.is_file()) < 30e6
+    """The target is 18 MB of it, the four drafts 9."""
+    assert sum(file.stat().st_size for file in DATA.rglob("*") if file.is_file()) < 33e6
 
 
 def test_what_the_hooks_recorded_is_read(tmp_path: Path) -> None:
