@@ -27,6 +27,7 @@ SERVERS = (
     "weights/test_live_answers.py",
     "incident/test_server.py",
     "incident/test_hang.py",
+    "browser/test_panel.py",  # its panel offers the servers of this machine
 )
 # Tests that run the shipped notebooks, which write into the same folder.
 NOTEBOOKS = (
