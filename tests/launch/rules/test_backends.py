@@ -9,7 +9,7 @@ import pytest
 from tests.launch.rules.asking import DEEPSEEK, LLAMA, NEWEST, answer, ask, repaired
 from workbench.errors import WorkbenchError
 from workbench.facts.gpus import gpu_of
-from workbench.launch.rules.backends import BACKENDS, NEEDS
+from workbench.launch.rules.backends import BACKENDS, CACHES, NEEDS
 from workbench.launch.rules.records import Model
 
 BACKEND = "--attention-backend"
@@ -91,6 +91,32 @@ def test_backend_and_gpu(words: str, version: str, target: Any, gpu: str, right:
 def test_backend_and_cache(kind: str, version: str, right: str) -> None:
     words = f"{BACKEND} trtllm_mla --kv-cache-dtype {kind}"
     assert answer(BACKENDS, ask(words, version, DEEPSEEK, gpu="B200")) == right
+
+
+@pytest.mark.parametrize(
+    ("backend", "kind", "version"),
+    [
+        ("trtllm_mla", "fp8_e5m2", "0.5.8"),  # server_args.py:1751
+        ("trtllm_mla", "fp8_e5m2", "0.5.12"),
+        ("trtllm_mla", "fp4_e2m1", "0.5.23"),  # arg_groups/overrides.py:1214
+        ("tokenspeed_mla", "bf16", "0.5.12"),  # server_args.py:2746
+        ("cutedsl_mla", "fp8_e5m2", "0.5.14"),
+        ("cutedsl_mla", "fp8_e5m2", "0.5.23"),  # arg_groups/overrides.py:1248
+    ],
+)
+def test_backends_and_caches_as_the_releases_refuse_them(
+    backend: str, kind: str, version: str
+) -> None:
+    words = f"{BACKEND} {backend} --kv-cache-dtype {{}}"
+    refused = answer(BACKENDS, ask(words.format(kind), version, DEEPSEEK, gpu="B200"))
+    taken = answer(BACKENDS, ask(words.format("fp8_e4m3"), version, DEEPSEEK, gpu="B200"))
+    assert (refused, taken) == ("wrong backend_and_cache", "ok")
+
+
+def test_rows_without_an_end_end_at_the_newest_release() -> None:
+    """A release that is added takes them along, or its sources show that they ended."""
+    going = {"trtllm_mla", "cutedsl_mla"}
+    assert {name for name, _, last, _ in CACHES if last == NEWEST} == going
 
 
 def test_the_cache_is_corrected() -> None:
