@@ -21,6 +21,7 @@ from workbench.weights.seen import (
     corroboration,
     lines,
     names_of,
+    percent,
     step_after_init,
     title_of,
 )  # fmt: skip
@@ -195,8 +196,7 @@ def empty(seen: Seen) -> list[Finding]:
 
 
 def _empty(seen: Seen, at: At, what: str, share: np.ndarray[Any, Any], usual: bool) -> Finding:
-    least, most = (f"{100 * float(end):.3g}" for end in (share[at].min(), share[at].max()))
-    much = f"{least} %" if least == most else f"{least} to {most} %"
+    much = percent(share[at])
     return Finding(
         "weights.padded" if usual else "weights.empty",
         "note" if usual else "warning",

@@ -14,6 +14,7 @@ import numpy as np
 
 from workbench.weights.doubts import Doubt, Doubts
 from workbench.weights.names import is_vocabulary
+from workbench.weights.records import has_few_values
 
 if TYPE_CHECKING:
     from workbench.weights.seen import Seen
@@ -30,7 +31,6 @@ _SPREAD_OF_CODES = 5.0
 _WIDE = frozenset(("BF16", "F16", "F32", "F64"))
 # Of a band on both sides of zero; two magnitudes have -2, and no weights that were trained come near.
 _KURTOSIS_OF_A_BAND = -1.5
-_FEWEST_BINS = 8
 # Siblings that make a median worth the name.
 _SIBLINGS = 3
 
@@ -112,15 +112,15 @@ def _is_odd(times: float, limit: float) -> bool:
     return times >= limit or times <= 1 / limit
 
 
-def _is_a_band(seen: Seen, i: int) -> bool:
+def _is_a_band(seen: Seen, i: int, kurtosis: float) -> bool:
     """Whether a matrix has two signs and no small magnitudes: a normal's kurtosis is 0, a uniform's -1.2.
 
     A matrix of one or two bits looks like this by design; it has few values, and its histogram few bins.
     """
-    if seen.tensors.column("kurtosis")[i] > _KURTOSIS_OF_A_BAND:
+    if kurtosis > _KURTOSIS_OF_A_BAND:
         return False
     bins = seen.tensors[i].bins
-    return bins is not None and sum(count > 0 for count in bins[1]) >= _FEWEST_BINS
+    return bins is not None and not has_few_values(bins)
 
 
 def _median(values: Any) -> float:
@@ -136,7 +136,7 @@ def _codes(seen: Seen) -> Doubts:
     most = seen.tensors.column("absmax")
     settings = seen.config.quantization if seen.config is not None else {}
     method = str(settings.get("quant_method") or "")
-    std = seen.tensors.column("std")
+    std, tails = seen.tensors.column("std"), seen.tensors.column("kurtosis")
     for i in np.flatnonzero(seen.counts & seen.tensors.is_matrix).tolist():
         if dtypes[i] in _WIDE or layouts[i]:
             if most[i] in _LARGEST_CODES and std[i] >= _SPREAD_OF_CODES:
@@ -147,7 +147,7 @@ def _codes(seen: Seen) -> Doubts:
                 found[i] = Doubt(
                     "open", f"values up to exactly {most[i]:g} with σ = {std[i]:.3g}: {codes}"
                 )
-            elif dtypes[i] in _WIDE and not layouts[i] and _is_a_band(seen, i):
+            elif dtypes[i] in _WIDE and not layouts[i] and _is_a_band(seen, i, tails[i]):
                 found[i] = Doubt(
                     "open",
                     f"its magnitudes keep within a band around {std[i]:.3g}, and none is near zero: "

@@ -16,6 +16,9 @@ QUANTILES = (0.0, 0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999, 1.0)
 """Levels of `Measure.quantiles`."""
 
 
+_FEWEST_BARS = 8
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Measure:
     """What one pass over a tensor's values gives (after dequantising); no judgement yet.
@@ -141,3 +144,8 @@ class Judgement:
     statistics: tuple[tuple[str, float], ...] = ()
     stage: int = 1
     parts: tuple[JudgedPart, ...] = ()
+
+
+def has_few_values(bins: tuple[tuple[float, ...], tuple[int, ...]]) -> bool:
+    """Say whether a histogram has so few bars that the values are of one or two bits."""
+    return sum(count > 0 for count in bins[1]) < _FEWEST_BARS

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from workbench.core.finding import Finding
 from workbench.weights.names import is_vocabulary
-
-if TYPE_CHECKING:
-    from workbench.weights.seen import At, Seen
+from workbench.weights.records import has_few_values
+from workbench.weights.seen import At, Seen, lines, names_of, percent, title_of
 
 # From this share on. By chance squared norms of float values agree in a few rows of ten thousand.
 _MANY = 1 / 4
 _FEWEST_ROWS, _FEWEST_COLUMNS = 32, 64
 # Values of a few steps have norms of a few steps, which agree without a copy.
 _FINE = frozenset(("BF16", "F16", "F32", "F64"))
-_FEWEST_BINS = 8
 # Heads of keys and values are repeated on purpose, to split them over more ranks than there are.
 _REPEATED_BY_DESIGN = re.compile(
     r"(^|[._])(w?k|w?v|w?kv|w?qkv|key|value|query_key_value|key_value|in_proj|c_attn)([._]|$)"
@@ -39,22 +36,17 @@ def _decides(seen: Seen, i: int) -> bool:
         return False
     if row.dtype not in _FINE or row.layout or is_vocabulary(row.name):
         return False
-    bins = row.bins
-    if bins is not None and sum(count > 0 for count in bins[1]) < _FEWEST_BINS:
+    if row.bins is not None and has_few_values(row.bins):
         return False
     return not _REPEATED_BY_DESIGN.search(row.name)
 
 
 def repeated(seen: Seen) -> Iterator[Finding]:
     """Yield a finding of matrices whose rows are copies of each other."""
-    from workbench.weights.seen import lines, names_of, title_of
-
     at = half_repeated(seen)
     if not len(at):
         return
-    share = seen.tensors.column("copied_rows")[at]
-    least, most = (f"{100 * float(end):.3g}" for end in (share.min(), share.max()))
-    much = f"{least} %" if least == most else f"{least} to {most} %"
+    much = percent(seen.tensors.column("copied_rows")[at])
     yield Finding(
         "weights.repeated_rows",
         "warning",

@@ -201,6 +201,12 @@ def lines(names: Sequence[str]) -> tuple[str, ...]:
     return (*texts[: LINES - 1], f"and {plural(len(texts) - LINES + 1, 'template')} more")
 
 
+def percent(shares: np.ndarray[Any, Any]) -> str:
+    """Return shares in per cent: one number, or from the least to the most."""
+    least, most = (f"{100 * float(end):.3g}" for end in (shares.min(), shares.max()))
+    return f"{least} %" if least == most else f"{least} to {most} %"
+
+
 def names_of(seen: Seen, at: Iterable[int]) -> list[str]:
     """Return the names at some positions."""
     return [seen.tensors.names[int(i)] for i in at]

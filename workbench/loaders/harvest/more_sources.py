@@ -27,6 +27,16 @@ _GEMMA4_TEXT: Json = {
     "vision_config": SMALL + "Gemma4VisionConfig",
     "audio_config": SMALL + "Gemma4AudioConfig",
 }
+_NEMOTRON_H = {
+    "hybrid_override_pattern": "M-*EM-*E",
+    "num_hidden_layers": 8,
+    "layers_block_type": ABSENT,
+    "layer_types": ABSENT,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "n_group": 1,
+    "topk_group": 1,
+}
 _DEEPSEEK: Json = {
     "model_type": "deepseek", "hidden_size": 1024, "intermediate_size": 2816, "vocab_size": 4096,
     "moe_intermediate_size": 352, "num_hidden_layers": 4, "num_attention_heads": 16,
@@ -170,28 +180,12 @@ MORE: dict[str, tuple[str, Json]] = {
     "DeepseekForCausalLM": ("", _DEEPSEEK),
     "NemotronHForCausalLM": (
         "NemotronHConfig",
-        {
-            "hybrid_override_pattern": "M-*EM-*E",
-            "num_hidden_layers": 8,
-            "layers_block_type": ABSENT,
-            "layer_types": ABSENT,
-            "n_routed_experts": 4,
-            "num_experts_per_tok": 2,
-            "n_group": 1,
-            "topk_group": 1,
-        },
+        _NEMOTRON_H,
     ),
     "NemotronHForCausalLMMTP": (
         "NemotronHConfig",
         {
-            "hybrid_override_pattern": "M-*EM-*E",
-            "num_hidden_layers": 8,
-            "layers_block_type": ABSENT,
-            "layer_types": ABSENT,
-            "n_routed_experts": 4,
-            "num_experts_per_tok": 2,
-            "n_group": 1,
-            "topk_group": 1,
+            **_NEMOTRON_H,
             "num_nextn_predict_layers": 1,
             "mtp_hybrid_override_pattern": "*E",
         },
