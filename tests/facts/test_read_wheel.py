@@ -199,3 +199,53 @@ def test_kinds_that_are_not_read_again_stay_as_they_are(
     assert "Read it whole first" in capsys.readouterr().err
     assert read_wheel.main(["--kinds", "functions", first]) == 2
     assert {file.name: file.read_text() for file in data.rglob("*.json")} == before
+
+
+SERVE = """
+import click
+raise SystemExit("reading a wheel must not run it")
+@click.command("serve")
+@click.argument("model", type=str)
+@click.option("--tp_size", "--tensor_parallel_size", type=int, default=1)
+@click.option("--config", "--extra_llm_api_options", "options", type=str)
+@click.option("--level", type=click.Choice(levels.keys()))
+@click.option("--parser", type=click.Choice(Parsers.known.keys()))
+@click.option("--backend", type=ChoiceWithAlias(["pytorch"], {"trt": "tensorrt"}))
+@click.option("--elsewhere", type=click.Choice(imported.keys()))
+@click.option("--quiet", is_flag=True)
+def serve(model): ...
+@click.command("disaggregated")
+@click.option("--other")
+def disaggregated(): ...
+"""
+TABLES = """
+levels = {"info": 1, "debug": 2}
+class Parsers:
+    known: dict = {"qwen3": A, "r1": B}
+class Other:
+    known: dict = {"foreign": A}
+"""
+
+
+def test_the_options_of_tensorrt_llm_are_those_of_its_command(tmp_path: Path) -> None:
+    (tmp_path / "tensorrt_llm-1.0.dist-info").mkdir()
+    (tmp_path / "tensorrt_llm-1.0.dist-info/METADATA").write_text(
+        "Name: tensorrt_llm\nVersion: 1.0\n"
+    )
+    (tmp_path / "tensorrt_llm/commands").mkdir(parents=True)
+    (tmp_path / "tensorrt_llm/commands/serve.py").write_text(SERVE)
+    (tmp_path / "tensorrt_llm/tables.py").write_text(TABLES)
+    found = {one.name: one.value for one in watched.harvest(Wheel(tmp_path))}
+    assert found == {
+        "tp_size": {
+            "names": ["--tp_size", "--tensor_parallel_size"],
+            "sort": "value",
+            "type": "int",
+        },
+        "config": {"names": ["--config", "--extra_llm_api_options"], "sort": "value"},
+        "level": {"names": ["--level"], "sort": "value", "choices": ["info", "debug"]},
+        "parser": {"names": ["--parser"], "sort": "value", "choices": ["qwen3", "r1"]},
+        "backend": {"names": ["--backend"], "sort": "value", "choices": ["pytorch", "trt"]},
+        "elsewhere": {"names": ["--elsewhere"], "sort": "value"},
+        "quiet": {"names": ["--quiet"], "sort": "switch"},
+    }

@@ -6,7 +6,15 @@ import re
 from collections.abc import Callable, Iterator
 
 from workbench.facts.cited import ANCHORS
-from workbench.facts.harvest import captures, digests, draft_path, registered, sources, vllm_options
+from workbench.facts.harvest import (
+    captures,
+    digests,
+    draft_path,
+    registered,
+    sources,
+    trtllm_options,
+    vllm_options,
+)
 from workbench.facts.harvest.flags import flags
 from workbench.facts.harvest.found import Found
 from workbench.facts.harvest.wheel import Wheel
@@ -105,12 +113,16 @@ _VLLM_READERS: tuple[tuple[frozenset[str], Callable[[Wheel], Iterator[Found]]], 
     ),
     (frozenset({"refusal"}), vllm_options.refusals),
 )
+_BY_ENGINE = {
+    "vllm": _VLLM_READERS,
+    "tensorrt-llm": ((frozenset({"option"}), trtllm_options.options),),
+}
 KINDS = frozenset().union(*(kinds for kinds, _ in (*_READERS, *_VLLM_READERS)))
 """Every kind of fact."""
 
 
 def harvest(wheel: Wheel, kinds: frozenset[str] = KINDS) -> Iterator[Found]:
     """Yield every fact of a release that is of one of the kinds."""
-    for yields, reader in _VLLM_READERS if wheel.engine == "vllm" else _READERS:
+    for yields, reader in _BY_ENGINE.get(wheel.engine, _READERS):
         if yields & kinds:
             yield from (one for one in reader(wheel) if one.kind in kinds)

@@ -12,8 +12,9 @@ from workbench.facts import engines, rows
 from workbench.facts.gpus import Gpu, gpu_of
 from workbench.launch.read import read_launch
 from workbench.launch.records import Launch
-from workbench.launch.rules.elsewhere import TENSORRT, VLLM, ServedElsewhere
+from workbench.launch.rules.elsewhere import TENSORRT, VLLM
 from workbench.launch.rules.records import Served
+from workbench.launch.rules.served_elsewhere import TRTLLM, ServedElsewhere
 from workbench.launch.rules.settings import UnknownValueError
 from workbench.launch.rules.speculation import takes_own_draft
 from workbench.loaders import registry
@@ -202,16 +203,16 @@ def _not_known(launch: Launch) -> str:
     )
 
 
-_ELSEWHERE = {"vllm": VLLM, "tensorrt-llm": TENSORRT}
+_ELSEWHERE = {"vllm": VLLM, TRTLLM: TENSORRT}
 
 
 def _unsure(version: str, engine: str = "sglang") -> str:
     if not version:
         return f"the launch does not say which release it starts; give it with --engine {engine}==VERSION"
     who = engines.spoken(engine, version)
-    if not rows.releases(engine):
-        return f"{who} was not read: only sums are checked"
     if rows.known(engine, version) is None:
+        if engine == TRTLLM:  # its releases on file are far apart
+            return f"{who} was not read ({' and '.join(rows.releases(engine))} were)"
         return f"{who} was not read: the answer is that of {rows.nearest(engine, version)}"
     return ""
 

@@ -229,7 +229,15 @@ def arguments(question: Question) -> Iterator[Settled]:
     """Settle every argument: its value is known, and the parser takes it."""
     parser = [one for rule, one in question.ruled if rule.kind == "parser"]
     taken = bool(parser) and all(one.state == "ok" for one in parser)
-    refused = {edit.option: one for one in parser if one.state == "wrong" for edit in one.edits}
+    refused = {
+        option: one
+        for one in parser
+        if one.state == "wrong"
+        for option in (
+            *(edit.option for edit in one.edits),
+            *(one.finding.evidence_for if one.finding else ()),  # of one that has no correction
+        )
+    }
     whole = not any(one.options for one in question.launch.not_read)
     for argument in _holding(question.launch):
         name = _name(argument)

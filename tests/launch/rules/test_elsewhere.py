@@ -9,6 +9,8 @@ import pytest
 
 import workbench
 from workbench.facts import rows
+from workbench.launch import holes
+from workbench.launch.rules import click_options
 from workbench.launch.rules.other_options import options_of, read
 
 V = "0.14.0"
@@ -210,19 +212,71 @@ def test_what_is_not_known_of_a_line_is_open() -> None:
         assert workbench.check(given, engine=f"vllm=={V}").ok is None
 
 
-def test_of_tensorrt_llm_only_sums_are_judged() -> None:
-    bad = workbench.check(f"trtllm-serve {TARGET} --tp_size 3", engine="tensorrt-llm==1.1.0")
+@pytest.mark.parametrize("version", ["1.1.0", "1.3.0rc3"])
+def test_heads_of_tensorrt_llm_are_sums_of_any_release(version: str) -> None:
+    bad = workbench.check(f"trtllm-serve {TARGET} --tp_size 3", engine=f"tensorrt-llm=={version}")
     assert bad.ok is False
     assert (bad.faults[0].code, bad.faults[0].moment) == ("heads_and_ranks", "load")
-    assert bad.corrected.endswith("--tp_size 2")
-    good = workbench.check(f"trtllm-serve {TARGET} --tp_size 2", engine="tensorrt-llm==1.1.0")
-    assert good.ok is None
+    assert bad.corrected == f"trtllm-serve {TARGET} --tp_size 2"
+    good = workbench.check(f"trtllm-serve {TARGET} --tp_size 2", engine=f"tensorrt-llm=={version}")
+    assert good.ok is None  # its class and its file of further settings are not looked at
     assert not good.faults
+
+
+# Refused by the release that was read, and the same one step to the other side.
+@pytest.mark.parametrize(
+    ("bad", "code", "good"),
+    [
+        ("--tp-size 2", "argument_unknown", "--tp_size 2"),
+        ("--tp 2", "argument_unknown", "--tensor_parallel_size 2"),
+        ("--speculative-algorithm EAGLE3", "argument_unknown", "--extra_llm_api_options s.yaml"),
+        ("--backend vllm", "argument_value", "--backend trt"),
+        ("--log_level INFO", "argument_value", "--log_level info"),
+        ("--max_batch_size many", "argument_value", "--max_batch_size=8"),
+        ("--max_batch_size", "argument_missing", "--max_batch_size -1"),
+        ("--trust_remote_code=true", "argument_switch", "--trust_remote_code"),
+        ("more", "argument_stray", ""),
+    ],
+)
+def test_what_the_parser_of_tensorrt_llm_refuses_and_its_twin(
+    bad: str, code: str, good: str
+) -> None:
+    accused = workbench.check(f"trtllm-serve {TARGET} {bad}", engine="tensorrt-llm==1.3.0rc3")
+    assert accused.ok is False
+    assert [(one.code, one.moment) for one in accused.faults] == [(code, "parser")]
+    option = bad.partition(" ")[0].partition("=")[0]
+    states = {item.name: item.state for item in accused.verdict.coverage.items}
+    assert states.get(option, "wrong") == "wrong"
+    twin = workbench.check(f"trtllm-serve {TARGET} {good}", engine="tensorrt-llm==1.3.0rc3")
+    assert not twin.faults
+    assert {i.state for i in twin.verdict.coverage.items if i.kind == "parser"} == {"ok"}
+
+
+def test_between_two_releases_of_tensorrt_llm_an_option_that_neither_has_is_likely_refused() -> (
+    None
+):
     foreign = workbench.check(
-        f"trtllm-serve {TARGET} --speculative-algorithm EAGLE3", engine="tensorrt-llm==1.1.0"
+        f"trtllm-serve {TARGET} --speculative-algorithm EAGLE3 --backend pytorch",
+        engine="tensorrt-llm==1.1.0",
     )
     assert foreign.ok is None
-    assert "--speculative-algorithm" in str([item.how for item in foreign.verdict.coverage.items])
+    (fault,) = foreign.faults
+    assert not fault.certain
+    assert "likely has no option --speculative-algorithm" in fault.text
+    assert "--extra_llm_api_options" in next(one.next_step for one in foreign.findings)
+    # --backend came between the two: whether 1.1.0 has it is not known, and nobody is accused.
+    assert not workbench.check(
+        f"trtllm-serve {TARGET} --backend x", engine="tensorrt-llm==1.1.0"
+    ).faults
+
+
+def test_all_that_tensorrt_llm_refuses_is_named_and_what_is_not_known_is_taken() -> None:
+    sorts = [one.sort for one in click_options.refusals(
+        ["m", "--nope=1", "--port", "x", "--grpc=1", "--tp_size"], "1.3.0rc3")]  # fmt: skip
+    assert sorted(sorts) == ["missing", "switch", "unknown", "value"]
+    assert [one.sort for one in click_options.refusals([], "1.3.0rc3")] == ["required"]
+    hole = holes.hole("N")
+    assert not click_options.refusals(["m", "--tp_size", hole, "--help"], "1.3.0rc3")
 
 
 def test_options_are_on_file_for_every_release_that_was_read() -> None:

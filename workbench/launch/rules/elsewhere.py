@@ -1,45 +1,30 @@
-"""Rules of launches of vLLM and TensorRT-LLM: options, speculative configuration, heads, context.
+"""Rules of launches of vLLM and TensorRT-LLM: speculative configuration, heads, context.
 
 A refusal of vLLM's checks is certain only in a release that was read and has its words (`facts.rows`, kind
-``refusal``). Of TensorRT-LLM no options are on file.
+``refusal``).
 """
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
 import re
 from collections.abc import Iterator
-from functools import cached_property
 from typing import Any
 
 from workbench.facts import rows
-from workbench.facts.engines import spoken
 from workbench.launch.rules import models
-from workbench.launch.rules.other_options import Read, options_of, read, speculative
-from workbench.launch.rules.parser import Refusal
-from workbench.launch.rules.records import (
-    Edit,
-    Model,
-    Ruled,
-    Served,
-    fault,
-    fine,
-    not_typed,
-    unclear,
-)
+from workbench.launch.rules.elsewhere_options import OPTIONS, parser
+from workbench.launch.rules.records import Edit, Model, Ruled, fault, fine, unclear
+from workbench.launch.rules.served_elsewhere import LOOKUP, NGRAM, ServedElsewhere
 from workbench.launch.rules.table import Rule
 
-OPTIONS = "the parser takes every argument"
 SPECULATION = "speculative configuration"
 DRAFT_SIZE = "ranks and length of the draft"
 TARGETS = "auxiliary layers of the target"
 HEADS = "attention heads by tensor parallel size"
 CONTEXT = "context length"
 QUANTISATION = "quantisation of the target"
+FURTHER = "the target's class and the file of --extra_llm_api_options"
 _EAGLE = ("eagle", "eagle3")
-_NGRAM = ("ngram", "[ngram]", "ngram_gpu")
-_LOOKUP = (*_NGRAM, "suffix")
 # Methods whose draft is a part of the target, or that need none.
 _NO_MODEL = re.compile(r"mtp|.*_mtp|extract_hidden_states")
 # Types of config that are drafts of their own kind, or are made one.
@@ -50,118 +35,6 @@ _OWN_DRAFT = re.compile(
 _BASE = frozenset({"fp8", "gptq", "awq", "compressed-tensors", "bitsandbytes"})
 _TARGETS = frozenset({"llama", "qwen2", "qwen3"})
 """Types of config whose classes have EAGLE-3's hooks in every release that was read."""
-
-
-@dataclasses.dataclass(frozen=True)
-class ServedElsewhere(Served):
-    """A launch of vLLM or TensorRT-LLM in front of its release."""
-
-    @cached_property
-    def release(self) -> str:
-        """The release of which the facts are; the one that was named, of an engine without any."""
-        engine = self.launch.engine
-        if not rows.releases(engine):
-            return self.version
-        return rows.known(engine, self.version) or rows.nearest(engine, self.version)
-
-    @property
-    def certain(self) -> bool:
-        """Whether this release was read; of an engine without options only what follows from sums counts."""
-        engine = self.launch.engine
-        return not rows.releases(engine) or rows.known(engine, self.version) is not None
-
-    @property
-    def who(self) -> str:
-        """The engine with its version, for a sentence."""
-        return spoken(self.launch.engine, self.version)
-
-    @cached_property
-    def read(self) -> Read:
-        """The words as the release's parser reads them."""
-        return read(self.launch.options, self.release)
-
-    def refuses(self, name: str) -> bool:
-        """Whether the release has a refusal."""
-        return rows.row_in("vllm", "refusal", name, self.release) is not None
-
-    def place(self, name: str) -> str:
-        """Where the release has it."""
-        row = rows.row_in("vllm", "refusal", name, self.release)
-        return row.place if row is not None else ""
-
-    def number(self, key: str, default: int | None = None) -> int | None:
-        """Return a whole number of the launch, by the name that launches are compared by."""
-        value = self.launch.value(key)
-        try:
-            return default if value is None else int(value)
-        except ValueError:
-            return None
-
-    @cached_property
-    def speculation(self) -> dict[str, Any] | None:
-        """The speculative configuration: {} without one, None where it is not known."""
-        return speculative(self.read)
-
-    @cached_property
-    def method(self) -> str:
-        """The method of the speculative configuration, as it is given."""
-        return str((self.speculation or {}).get("method") or "")
-
-    @property
-    def speculates(self) -> bool:
-        """Whether a draft model drafts."""
-        return bool(self.speculation) and self.method not in _LOOKUP
-
-
-def parser(s: ServedElsewhere) -> Iterator[Ruled]:
-    """Rule what vLLM's parser refuses."""
-    if not s.launch.options:
-        yield unclear(OPTIONS, "a command line was not read")
-        return
-    yield from not_typed(OPTIONS, s.launch)
-    if s.launch.engine != "vllm":
-        named = next((one.raw for one in s.launch.arguments if one.raw.startswith("--spec")), "")
-        also = f"; whether it has {named} is not known" if named else ""
-        yield unclear(OPTIONS, f"the options of {spoken(s.launch.engine)} are not on file{also}")
-        return
-    for one in s.read.refusals:
-        yield _refused(s, one)
-    if not s.read.refusals:
-        yield fine(
-            OPTIONS, f"checked against the {len(options_of(s.release))} options of the release"
-        )
-
-
-def _refused(s: ServedElsewhere, one: Refusal) -> Ruled:
-    title = {
-        "unknown": f"{s.who} has no option {one.option}",
-        "ambiguous": f"{one.option} may be several options of {s.who}",
-        "value": f"{one.option} does not take {one.value[:60] or 'an empty value'}",
-        "missing": f"{one.option} has no value",
-        "switch": f"{one.option} is a switch and takes no value",
-        "stray": f"{one.value[:60]} belongs to no option",
-    }[one.sort]
-    near: list[str] = []
-    if one.sort == "unknown":
-        typed = one.option.replace("_", "-")
-        near = difflib.get_close_matches(typed, options_of(s.release), 1, 0.85)
-        if not near and typed in ("--speculative-model", "--num-speculative-tokens"):
-            step = "Write --speculative-config with a JSON object: method, model, num_speculative_tokens."
-            return fault(OPTIONS, "argument_unknown", title, "parser", next_step=step)
-    step = (
-        f"Write {near[0]} instead of {one.option}." if near else f"Correct or remove {one.option}."
-    )
-    edits = (Edit(one.option, rename=near[0]),) if near else ()
-    return fault(
-        OPTIONS,
-        f"argument_{one.sort}",
-        title,
-        "parser",
-        detail=one.says.capitalize() + ".",
-        next_step=step,
-        edits=edits,
-        place=f"vllm/engine/arg_utils.py ({s.release})",
-    )
 
 
 def configuration(s: ServedElsewhere) -> Iterator[Ruled]:
@@ -190,7 +63,7 @@ def _configured(s: ServedElsewhere, config: dict[str, Any]) -> Iterator[Ruled]:
     if s.method and s.method not in (*rows.names("vllm", "method", s.release), "[ngram]"):
         yield unclear(SPECULATION, f"the method {s.method} is not one of {s.who} that is known")
         return
-    alone = s.method in _LOOKUP or _NO_MODEL.fullmatch(s.method)
+    alone = s.method in LOOKUP or _NO_MODEL.fullmatch(s.method)
     if model is None and number is not None and not alone:
         yield _checked(
             s,
@@ -202,7 +75,7 @@ def _configured(s: ServedElsewhere, config: dict[str, Any]) -> Iterator[Ruled]:
         yield from _without_number(s)
     low, high = config.get("prompt_lookup_min"), config.get("prompt_lookup_max")
     if (
-        (s.method or model) in _NGRAM
+        (s.method or model) in NGRAM
         and isinstance(low, int)
         and isinstance(high, int)
         and low > high
@@ -233,7 +106,7 @@ def _without_number(s: ServedElsewhere) -> Iterator[Ruled]:
 
 def _number_elsewhere(s: ServedElsewhere) -> bool | None:
     """Whether vLLM takes the number of tokens from elsewhere; None where that is not known."""
-    if s.method in _NGRAM:
+    if s.method in NGRAM:
         return False
     if s.method == "suffix":  # the depth of its tree
         return True
@@ -451,6 +324,13 @@ def quantisation(s: ServedElsewhere) -> Iterator[Ruled]:
         )
 
 
+def further(_: ServedElsewhere) -> Iterator[Ruled]:
+    """Name what is not looked at in a line of TensorRT-LLM."""
+    yield unclear(
+        FURTHER, "whether this release serves the target's class and its speculation is not on file"
+    )
+
+
 VLLM: tuple[Rule, ...] = (
     Rule(OPTIONS, parser, "parser"),  # type: ignore[arg-type]
     Rule(SPECULATION, configuration),  # type: ignore[arg-type]
@@ -464,4 +344,5 @@ VLLM: tuple[Rule, ...] = (
 TENSORRT: tuple[Rule, ...] = (
     Rule(OPTIONS, parser, "parser"),  # type: ignore[arg-type]
     Rule(HEADS, heads, "sum", models=True),  # type: ignore[arg-type]
+    Rule(FURTHER, further, "model"),  # type: ignore[arg-type]
 )
