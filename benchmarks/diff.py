@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from benchmarks.kimi_like import Shape, write
 from workbench.checkpoint.open import open_checkpoint
 from workbench.checkpoint.records import TensorTable
+from workbench.keys.diff import diff_keys
 from workbench.keys.rename import propose
 from workbench.loaders import registry
 from workbench.loaders.simulate import simulate
@@ -28,11 +29,28 @@ def variants(table: TensorTable) -> dict[str, TensorTable]:
         "as it is": table,
         "one expert shard missing": table.select(keep),
         "all keys under draft_model.": table.renamed([f"draft_model.{n}" for n in table.names]),
+        "every key lost, no rename fits": table.renamed([f"{n[::-1]}" for n in table.names]),
     }
+
+
+def files() -> None:
+    """Print what `diff_keys` takes from the files on, for few and for many of them."""
+    for shards, prefix in ((64, ""), (1000, ""), (64, "draft_model."), (1000, "draft_model.")):
+        with TemporaryDirectory() as folder:
+            write(Path(folder) / "kimi", Shape(), shards, prefix=prefix)
+            seconds = []
+            for _ in range(REPEATS):
+                start = time.process_time()
+                diff = diff_keys(Path(folder) / "kimi", ENGINE)
+                seconds.append(time.process_time() - start)
+            what = "as it is" if diff.ok else f"all keys under {prefix}"
+            print(f"  diff_keys, {shards} files, {what:30} {statistics.median(seconds):6.2f}")
 
 
 def main() -> None:
     """Print a line a variant."""
+    print(f"{ENGINE}; seconds of CPU, median of {REPEATS}")
+    files()
     with TemporaryDirectory() as folder:
         path = Path(folder) / "kimi"
         write(path, Shape())

@@ -221,6 +221,7 @@ def write(
     shape: Shape | None = None,
     shards: int = 64,
     leave_out: frozenset[str] = frozenset(),
+    prefix: str = "",
 ) -> int:
     """Write the checkpoint and return the number of its tensors.
 
@@ -234,12 +235,14 @@ def write(
         Number of files, each with about the same number of bytes.
     leave_out
         Names of tensors that are not written (and that the index does not name).
+    prefix
+        What every name begins with.
     """
     shape = shape or Shape()
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     entries = [
-        (name, dtype, dims, prod(dims) * DTYPE_BITS[dtype] // 8)
+        (prefix + name, dtype, dims, prod(dims) * DTYPE_BITS[dtype] // 8)
         for name, dtype, dims in tensors(shape)
         if name not in leave_out
     ]

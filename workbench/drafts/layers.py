@@ -328,15 +328,15 @@ def _first_with(s: Subject, flag: str) -> str:
 
 def qk_norm(s: Subject) -> Iterator[Finding]:
     """Check for q_norm/k_norm in a class that has none."""
-    lost = {n for g in s.outcome.keys if g.status == "dropped" for n in g.names}
-    has = any(".q_norm." in group.template for group in s.outcome.parameters)
-    if not lost or has:  # what is lost may have another fault in its name
-        return
+    if any(".q_norm." in group.template for group in s.outcome.parameters):
+        return  # what is lost may have another fault in its name
     found = [
-        t
+        s.table[name]
         for part in ("q_norm", "k_norm")
-        for t in s.find(f"self_attn.{part}.weight")
-        if t.name in lost
+        for group in s.outcome.keys
+        if group.status == "dropped"
+        and f".{group.tensors.template}".endswith(f".self_attn.{part}.weight")
+        for name in group.names
     ]
     if not found:
         return

@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 from msgspec import structs
 
-from workbench.checkpoint.records import TensorGroup, TensorInfo, TensorTable
+from workbench.checkpoint.records import TensorGroup, TensorTable
 from workbench.checkpoint.symbols import concrete, encode, symbolic
 from workbench.checkpoint.templates import Rows, describe, fill, parse
 from workbench.core.wording import plural
 from workbench.keys import prefixes
+from workbench.keys.fused import Fuses, joined
 from workbench.keys.prefixes import crosses
 from workbench.keys.records import Rename
 from workbench.loaders.outcome import Gap, LoadOutcome
@@ -29,7 +30,6 @@ from workbench.loaders.profile import NotCovered
 from workbench.loaders.simulate import Resolve
 
 Groups = Sequence[TensorGroup]
-Fuses = tuple[tuple[str, str], ...]
 
 DEPTH = 3  # rules that may be needed one after the other
 WIDTH = 6  # candidates followed at each step
@@ -37,13 +37,6 @@ PROVED = 4  # candidates that are run through the loader's rules at each step
 SHOWN = 5  # proposals reported
 MOST = 2000  # lost templates that are searched: names without any order have no rule
 
-# Projections that models join along the rows: (parts in order, whole).
-FUSES = (
-    (("q_proj", "k_proj", "v_proj"), "qkv_proj"),
-    (("gate_proj", "up_proj"), "gate_up_proj"),
-    (("q_a_proj", "kv_a_proj_with_mqa"), "fused_qkv_a_proj_with_mqa"),
-    (("query", "key", "value"), "qkv"),
-)
 _WHOLE_NUMBERS = re.compile(r"\.(weight_packed|weight_shape|qweight|qzeros|weight_g_idx|g_idx)$")
 
 
@@ -84,7 +77,7 @@ def propose(table: TensorTable, outcome: LoadOutcome, resolve: Resolve) -> tuple
         return _choose(found)
     found = _search(table.groups, outcome, resolve, ())
     if not any(rename.proved for rename in found):
-        fused, fuses = _fused(table, outcome.gaps)
+        fused, fuses = joined(table, outcome.gaps)
         if fuses:
             with contextlib.suppress(NotCovered):
                 found += _search(fused.groups, resolve(fused.groups), resolve, fuses)
@@ -102,7 +95,9 @@ def _by_prefix(groups: Groups, before: LoadOutcome, resolve: Resolve) -> list[Re
     for old, new in prefixes.pairs(lost, _spellings(before)):
         steps = (_Step(f"^{re.escape(old)}", new),)
         landing = _landing(steps, lost)
-        rename = None if landing in proved else _prove(steps, groups, before, resolve, ())
+        if landing in proved:
+            continue
+        rename = _prove(steps, groups, before, resolve, (), whole=True)
         if rename is not None and rename.proved:
             proved[landing] = rename
     return list(proved.values())
@@ -333,9 +328,18 @@ def compatible(dtype: str, template: str) -> bool:
 
 
 def _prove(
-    steps: _Steps, groups: Groups, before: LoadOutcome, resolve: Resolve, fuses: Fuses
+    steps: _Steps,
+    groups: Groups,
+    before: LoadOutcome,
+    resolve: Resolve,
+    fuses: Fuses,
+    *,
+    whole: bool = False,
 ) -> Rename | None:
-    """Apply a rule to the whole checkpoint and see what the loader then does; None if it helps nothing."""
+    """Apply a rule to the whole checkpoint and see what the loader then does; None if it helps nothing.
+
+    With `whole`, also None if it leaves anything: hundreds of thousands of names are not written out then.
+    """
     total = sum(len(group) for group in groups)
     try:
         after = resolve(_moved(groups, steps))
@@ -344,6 +348,9 @@ def _prove(
     was, now = _good(before, total), _good(after, total)
     if (was & ~now).any():
         return None  # it would break what loads
+    lacking = [group for group in after.parameters if group.status in ("missing", "partial")]
+    if whole and (not now.all() or any(group.lacks for group in lacking)):
+        return None
     touched = np.zeros(total, dtype=bool)
     old = _named(groups, total)
     pairs: list[tuple[str, str, str]] = []
@@ -368,7 +375,7 @@ def _prove(
     if not landed and not fuses:
         return None
     left = [name for group in groups for name in group.take(np.flatnonzero(~now[group.at])).names]
-    lacks = [n for g in after.parameters if g.status in ("missing", "partial") for n in g.wanted]
+    lacks = [name for group in lacking for name in group.wanted]
     if set(after.doubled) - set(before.doubled):
         return None  # two keys for one tensor: no renaming at all
     misfits = any(
@@ -448,37 +455,6 @@ def _words(
     if lacks:
         text += f"; {len(lacks)} are still missing ({lacks[0]}{', …' if len(lacks) > 1 else ''})"
     return text
-
-
-def _fused(table: TensorTable, gaps: Sequence[Gap]) -> tuple[TensorTable, Fuses]:
-    """Return the checkpoint with parts joined wherever only the model has them joined."""
-    wanted = " ".join(f".{gap.template}" for gap in gaps)
-    possible = [
-        (parts, whole)
-        for parts, whole in FUSES
-        if f".{whole}." in wanted and f".{parts[0]}." not in wanted
-    ]
-    if not possible:
-        return table, ()
-    rows = {row.name: row for row in table}
-    fuses = []
-    for parts, whole in possible:
-        heads = [name for name in rows if f".{parts[0]}." in f".{name}"]
-        done = 0
-        for head in heads:
-            members = [head.replace(parts[0], part) for part in parts]
-            tensors = [rows[m] for m in members if m in rows]
-            if len(tensors) < len(parts) or len({t.shape[1:] for t in tensors}) > 1:
-                continue
-            shape = (sum(t.shape[0] for t in tensors), *tensors[0].shape[1:])
-            name = head.replace(parts[0], whole)
-            for member in members:
-                del rows[member]
-            rows[name] = TensorInfo(name, tensors[0].dtype, shape, tensors[0].shard)
-            done += 1
-        if done:
-            fuses.append((" + ".join(parts), whole))
-    return TensorTable.from_rows(list(rows.values())), tuple(fuses)
 
 
 def _choose(found: list[Rename]) -> tuple[Rename, ...]:
