@@ -120,13 +120,35 @@ CAUSES: tuple[KnownCause, ...] = (
         "--mem-fraction-static or --tp-size.",
     ),
     _row(
-        "argument_refused", r"error: (?:unrecognized arguments|argument |ambiguous option)",
-        "the parser refuses the command line",
-        "Check the line: `workbench check LAUNCH --engine ENGINE==VERSION`.",
-    ),
-    _row(
         "port_in_use", r"address already in use", "another process listens on the port",
         "Choose another --port, or end the process that listens: `workbench doctor` lists servers.",
+    ),
+    _row(
+        "peer_ended",
+        r"Connection (?:closed|reset) by (?:remote )?peer|recvValue failed|ncclRemoteError"
+        r"|remote process exited or there was a network error",
+        "the connection to another rank was cut: that rank ended first, or the network between the "
+        "ranks fails; this error is the consequence",
+        "Read the logs of the other ranks and nodes for the first error, and `dmesg` for a kill.",
+        seen="https://github.com/sgl-project/sglang/issues/4205",
+    ),
+    _row(
+        "collective_timeout",
+        r"collective operation timeout|[Ww]atchdog (?:caught|timeout)|watchdog got stuck"
+        r"|Timed out waiting \d+ms for (?:send|recv) operation",
+        "a rank waits for another one that does not come; which one, only stacks of all ranks show",
+        "While it hangs, run `workbench hang`, or `workbench collect -o case.zip` on each node.",
+        seen="https://github.com/sgl-project/sglang/issues/3752",
+    ),
+)  # fmt: skip
+
+# What words of a person say that name no cause: read only where nothing else is known.
+SYMPTOMS: tuple[KnownCause, ...] = (
+    _row(
+        "hangs", r"(?i)\b(?:hangs?|hanging|hung|stuck|freez\w+|frozen|no response|unresponsive)\b",
+        "it hangs; where each rank waits is not in this text",
+        "While it hangs, run `workbench hang`, or `workbench collect -o case.zip` on each node.",
+        seen="https://github.com/sgl-project/sglang/issues/3547",
     ),
     _row(
         "speed", r"(?i)\bslower\b|\bslowdown\b|\bspeed-?up\b",
@@ -135,12 +157,5 @@ CAUSES: tuple[KnownCause, ...] = (
         "Read accept len in the log, then measure the same requests without speculation, with "
         "the batch that you serve.",
         seen="https://github.com/sgl-project/sglang/issues/6949",
-    ),
-    _row(
-        "collective_timeout",
-        r"collective operation timeout|[Ww]atchdog (?:caught|timeout)|watchdog got stuck",
-        "a rank waits for another one that does not come; which one, only stacks of all ranks show",
-        "While it hangs, run `workbench hang`, or `workbench collect -o case.zip` on each node.",
-        seen="https://github.com/sgl-project/sglang/issues/3752",
     ),
 )  # fmt: skip

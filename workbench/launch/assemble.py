@@ -141,7 +141,7 @@ def _mentioned(script: Script) -> str:
     """Return the first command that says something of a server, without starting a known one."""
     for command in script.commands:
         text = holes.shown(" ".join(command.words))
-        if re.search(r"launch_server|sglang|vllm|--model", text):
+        if command.words[:1] != ("File",) and re.search(r"launch_server|sglang|vllm|--model", text):
             return text
     return ""
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import WorkbenchError, shown
-from workbench.launch import holes, manifests, pasted, processes, supervised, units
+from workbench.launch import holes, manifests, pasted, processes, prose, supervised, units
 from workbench.launch.assemble import Context, launch_of_program, nothing, of_script, of_words
 from workbench.launch.files import MOST_TEXT, Handed, is_path, is_text, read_file
 from workbench.launch.images import read_image
@@ -158,11 +158,12 @@ def _is_command(text: str) -> bool:
 def _of_shell(text: str, context: Context) -> Launch:
     """Read a command line or a script; of a page with fences, what is in them."""
     fenced = _FENCE.findall(text)
-    if fenced:
-        text = "\n".join(fenced)
+    whole, text = text, "\n".join(fenced) if fenced else text
     text, shells = pasted.joined(pasted.without_prompts(text))
     script = "\n" in text.strip().replace("\\\n", "")
     found = of_script(text, context.as_form("script" if script else "command line"))
+    if not found.engine or any(one.essential for one in found.not_read):
+        found = _in_prose(whole, found, context)
     unread = tuple(
         Unread(
             "line ends",
@@ -172,6 +173,23 @@ def _of_shell(text: str, context: Context) -> Launch:
         for shell in shells
     )
     return dataclasses.replace(found, not_read=(*found.not_read, *unread)) if unread else found
+
+
+def _in_prose(text: str, found: Launch, context: Context) -> Launch:
+    """Return the launch within a message, where the lines around it are no shell's.
+
+    What a script sets for its launch is not lost: with other arguments the script counts.
+    """
+    alone = prose.commands(text)
+    if not alone:
+        return found
+    read = of_script(alone, context.as_form("command line"))
+    same = [(one.key, one.value) for one in read.arguments] == [
+        (one.key, one.value) for one in found.arguments
+    ]
+    return (
+        read if read.engine and (not found.engine or (same and prose.has_sentence(text))) else found
+    )
 
 
 def _of_list(words: list[str], context: Context) -> Launch:

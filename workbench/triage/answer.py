@@ -13,6 +13,7 @@ _STATE: dict[bool | None, State] = {True: "ok", False: "wrong", None: "open"}
 _KIND = {
     "check": "launch", "hang": "server", "acceptance": "acceptance", "diff": "checkpoint",
     "weights": "weight", "launch": "launch", "traceback": "server", "replay": "acceptance",
+    "words": "server",
 }  # fmt: skip
 _NAMED = 3
 
@@ -67,9 +68,14 @@ def verdict(found: Coverage, answers: Sequence[Answered], causes: Sequence[Cause
     if causes:
         return Verdict(
             "cannot_tell",
-            f"Cannot tell for certain. Likely: {_statements(causes)}.",
+            f"Cannot tell for certain. Likely: {_statements(causes, marked=False)}.",
             "unknown",
             found,
+        )
+    told = handed_on(answers)
+    if told is not None:
+        return Verdict(
+            "cannot_tell", f"Cannot tell: {told.text.partition('. ')[0]}.", "unknown", found
         )
     item = next(found.having("open", essential=True), None)
     # What a job could not tell begins with the same words.
@@ -110,12 +116,13 @@ def _counted(causes: Sequence[Cause]) -> str:
     return f"{number}{text if number else begun(text)}."
 
 
-def _statements(causes: Sequence[Cause]) -> str:
+def _statements(causes: Sequence[Cause], *, marked: bool = True) -> str:
     """Return the causes in a row, those that are not proved marked."""
     texts = []
+    mixed = any(cause.certain for cause in causes) or marked
     for number, cause in enumerate(causes[:_NAMED], 1):
         title = cause.title.rstrip(".")
-        sure = "" if cause.certain else " (likely)"
+        sure = "" if cause.certain or not mixed else " (likely)"
         texts.append(f"({number}) {title}{sure}" if len(causes) > 1 else f"{title}{sure}")
     more = len(causes) - _NAMED
     return "; ".join(texts) + (f"; and {more} more" if more > 0 else "")
@@ -135,7 +142,16 @@ def what_next(answers: Sequence[Answered], causes: Sequence[Cause]) -> str:
         return f"Change one thing at a time: {line}."
     if symptom:
         return "Give the draft and the target as well: `workbench doctor LOG DRAFT TARGET`."
-    missing = next((one for one in answers if one.ok is None), None)
-    return (
-        "" if missing is None else "Give the launch, the log and the checkpoints that are missing."
-    )
+    told = handed_on(answers)
+    if told is not None:
+        return told.text.partition(". ")[2]
+    if answers and all(one.ok for one in answers):
+        return ""
+    if any(one.job == "traceback" and one.ok is False for one in answers):
+        return "Look for this line in the engine's issues, and undo what you changed last."
+    return "Give the launch line, the log and the checkpoints; of a server that hangs, its PID."
+
+
+def handed_on(answers: Sequence[Answered]) -> Answered | None:
+    """Return the answer to what a person says, None where there is none: its step is behind its first dot."""
+    return next((one for one in answers if one.job == "words"), None)

@@ -147,7 +147,7 @@ def _examine(one: Served, asked: _Asked) -> None:
         asked.add(jobs.check(one))
     elif one.thing.kind in ("launch", "log"):
         asked.not_read.append((f"launch of {one.thing.name}", one.why))
-    stopped = jobs.traceback(one, asked.causes)
+    stopped = jobs.refused(one, asked.causes) or jobs.traceback(one, asked.causes)
     asked.add(stopped)
     if one.asserted and (stopped is None or stopped.answer.ok is not False):
         asked.add(_asserted(one, asked))
@@ -160,6 +160,8 @@ def _examine(one: Served, asked: _Asked) -> None:
         asked.scan(one.draft.place, one.target.place if one.target else "")
     if lost and unproved:
         asked.add(jobs.replay(one))
+    if not asked.causes and not lost and one.text:
+        asked.add(jobs.symptom(one))
 
 
 def _asserted(one: Served, asked: _Asked) -> jobs.Outcome:

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from workbench.errors import WorkbenchError
+from workbench.facts import rows
+from workbench.hang.read.prefixes import without_prefix
 from workbench.launch.files import read_file
 from workbench.launch.read import read_launch
 from workbench.launch.records import Launch
@@ -25,6 +27,25 @@ _CHANGED = re.compile(
 )
 _NAMED = re.compile(
     r"(?i)\bsglang(?: version)?(?: is)?[ ]?[:=]{0,2}[ ]?v?(\d+\.\d+\.\d+(?:\.post\d+)?)(?![\w.])"
+)
+# "v0.5.5" in a sentence: of SGLang where it is one of its releases, and no other package's.
+_VERSION = re.compile(r"(?:([\w.-]+)[ :=@]+)?\bv(\d+\.\d+\.\d+(?:\.post\d+)?)(?![\w.])")
+_PLAIN = frozenset(
+    {
+        "",
+        "on",
+        "in",
+        "with",
+        "at",
+        "using",
+        "use",
+        "version",
+        "release",
+        "sglang",
+        "image",
+        "tag",
+        "to",
+    }
 )
 _READY = "The server is fired up and ready to roll"
 _LOGS = re.compile(r"\.(?:log|out)(?:\.(?:gz|xz|bz2))?$")
@@ -122,8 +143,13 @@ def _launch(thing: Thing) -> tuple[Launch | None, str]:
 
 
 def _release(thing: Thing) -> str:
-    """Return the release that a text names: ``sglang: 0.5.3.post3``; "" for none or several."""
-    found = set(_NAMED.findall(_log_of(thing)))
+    """Return the release that a text names: ``sglang: 0.5.3.post3``, ``v0.5.5``; "" for none or several."""
+    text = _log_of(thing)
+    found = set(_NAMED.findall(text)) or {
+        version
+        for word, version in _VERSION.findall(text)
+        if word.lower() in _PLAIN and rows.known("sglang", version)
+    }
     return found.pop() if len(found) == 1 else ""
 
 
@@ -131,7 +157,7 @@ def _log_of(thing: Thing) -> str:
     """Return the text of the log, "" where there is none that can be read."""
     for place in _logs(thing):
         try:
-            return read_file(place).text
+            return "\n".join(without_prefix(read_file(place).text.splitlines()))
         except WorkbenchError:
             continue
     return ""

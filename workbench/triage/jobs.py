@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,8 +12,9 @@ from msgspec import structs
 
 from workbench.core.finding import Finding
 from workbench.core.result import Result
+from workbench.core.wording import begun, plural
 from workbench.errors import WorkbenchError, shorten
-from workbench.facts.known_causes import KnownCause
+from workbench.facts import rows
 from workbench.preflight.records import LaunchCheck
 from workbench.triage.evidence import Served
 from workbench.triage.records import Answered, Cause, Job
@@ -62,7 +64,7 @@ def acceptance(one: Served) -> Outcome | None:
     if logged is None:
         return None
     mean = logged.accept_length
-    text = f"accept len {mean:.2f} in {logged.lines:,} lines of the log"
+    text = f"accept len {mean:.2f} in {plural(logged.lines, 'line')} of the log"
     if mean <= NO_DRAFT_ACCEPTED and logged.lines > 1:
         return Outcome(
             Answered("acceptance", one.thing.name, False, f"{text}: draft tokens are not accepted")
@@ -158,27 +160,69 @@ def traceback(one: Served, before: list[Cause]) -> Outcome | None:
             "traceback", one.thing.name, certain=False,
         )
         for row in found[:_MOST_KNOWN]
-        if row.code not in proved and row.code != "speed"
+        if row.code not in proved
     )  # fmt: skip
     if trace is None:
-        text = "; ".join(cause.title for cause in causes) or _no_cause(found)
+        text = (
+            "; ".join(cause.title for cause in causes)
+            or "its words are explained by what was proved"
+        )
         return Outcome(Answered("traceback", one.thing.name, None, text), causes)
     when = f" while {trace.when}" if trace.when else ""
-    stops = one.logged is None or bool(one.asserted)
-    text = (
-        f"it stops{when}: {shorten(trace.error, 120)}"
-        if stops
-        else f"it has a traceback{when}: {shorten(trace.error, 120)}"
-    )
+    # A single line may be of an error that the engine went on after.
+    stops = bool(trace.frames) and (one.logged is None or bool(one.asserted))
+    text = f"{'it stops' if stops else 'it reports'}{when}: {shorten(trace.said, 120)}"
     return Outcome(Answered("traceback", one.thing.name, False if stops else None, text), causes)
 
 
-def _no_cause(found: Sequence[KnownCause]) -> str:
-    """Return what words say that name no cause of their own."""
-    speed = next((row for row in found if row.code == "speed"), None)
-    if speed is not None:
-        return f"{speed.title}. {speed.next_step}"
-    return "its words are explained by what was proved"
+def refused(one: Served, before: Sequence[Cause]) -> Outcome | None:
+    """Read what the engine's own parser refused, and say what the releases on file know of it."""
+    found = tuple(_REFUSED.finditer(one.text))
+    if not found or any(cause.code.startswith("argument_") and cause.certain for cause in before):
+        return None
+    says = found[-1]["says"].strip()
+    engine = one.launch.engine if one.launch is not None else ""
+    options = dict.fromkeys(re.findall(r"(?<![\w-])--?[A-Za-z][\w-]*", says))
+    steps = {f"the parser refuses {option}": _instead(option, engine) for option in options}
+    causes = tuple(
+        Cause("argument_refused", title, step, "traceback", one.thing.name)
+        for title, step in (steps or {"the parser refuses the line": _CHECK}).items()
+    )
+    text = f"the parser refused the line: {shorten(says, 120)}"
+    return Outcome(Answered("traceback", one.thing.name, False, text), causes[:_MOST_KNOWN])
+
+
+_REFUSED = re.compile(
+    r"error: (?P<says>(?:unrecognized arguments: |argument -|ambiguous option: |No such option: ?|"
+    r"the following arguments are required: )[^\n]{1,400})"
+)
+_CHECK = "Check the line: `workbench check LAUNCH --engine ENGINE==VERSION`."
+
+
+def _instead(option: str, engine: str) -> str:
+    """Return what to write instead of an option that was refused."""
+    from workbench.launch.rules.parser import meant, other_releases
+
+    if engine not in ("", "sglang"):
+        return _CHECK
+    newest = rows.releases("sglang")[-1]
+    near = meant(option, newest)
+    first, last = other_releases(option)
+    if near and near != option:
+        return f"Write {near} instead."
+    if not first:
+        return f"Remove it: no release of SGLang from {rows.releases('sglang')[0]} on has it."
+    return f"SGLang {first} to {last} have it, so this is another release, or its value is wrong. {_CHECK}"
+
+
+def symptom(one: Served) -> Outcome | None:
+    """Name the next step for what a person says, where nothing else was found."""
+    from workbench.triage import tracebacks
+
+    found = tracebacks.symptom(one.text)
+    if found is None:
+        return None
+    return Outcome(Answered("words", one.thing.name, None, f"{found.title}. {found.next_step}"))
 
 
 _MOST_KNOWN = 2
@@ -260,7 +304,10 @@ def hang(thing: Thing) -> Outcome:
         return Outcome(Answered("hang", thing.name, None, error.brief))
     causes: tuple[Cause, ...] = ()
     if found.ok is False:
-        step = f"Change one thing: {found.experiment.change}." if found.experiment.change else ""
+        change = found.experiment.change
+        told = change.removeprefix("change nothing; ")
+        step = f"Change one thing: {change}." if told == change else f"{begun(told)}."
+        step = step if change else ""
         causes = (
             Cause(
                 f"hang_{found.state}", found.summary, step.replace("..", "."), "hang", thing.name

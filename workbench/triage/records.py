@@ -14,7 +14,7 @@ from workbench.core.saving import Saved, fields_of
 from workbench.core.verdict import Verdict
 
 Job = Literal[
-    "check", "hang", "acceptance", "diff", "weights", "launch", "traceback", "replay"
+    "check", "hang", "acceptance", "diff", "weights", "launch", "traceback", "replay", "words"
 ]  # fmt: skip
 
 

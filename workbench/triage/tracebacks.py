@@ -6,13 +6,14 @@ import dataclasses
 import re
 
 from workbench.facts import engine_phases, engines
-from workbench.facts.known_causes import CAUSES, KnownCause
+from workbench.facts.known_causes import CAUSES, SYMPTOMS, KnownCause
 
 _BEGINS = "Traceback (most recent call last):"
 _FRAME = re.compile(r'File "([^"\n]{1,400})", line (\d{1,7}), in ([\w.<>]{1,200})')
 _ERROR = re.compile(
     r"^[^\S\n]*(?:\[?[\w:.\-, ]{0,60}\]\s+)?"
-    r"((?:[A-Za-z_][\w.]{0,80}\.)?[A-Z]\w{2,60}(?:Error|Exception|Exit|Interrupt)\b.{0,400})$",
+    r"((?:[A-Za-z_][\w.]{0,80}\.)?"
+    r"(?:[A-Z]\w{2,60}(?:Error|Exception|Exit|Interrupt)\b|(?:Exception|Error)(?=:|$)).{0,400})$",
     re.M,
 )
 _MOST_TRACEBACKS = 40
@@ -45,7 +46,7 @@ class Trace:
     error
         Its last line, "" where the text ends before it.
     frames
-        (function, file), the leaf first.
+        (function, file), the leaf first; () where the text has the last line alone.
     text
         All of it.
     """
@@ -61,9 +62,20 @@ class Trace:
         """When it stopped, in words; "" where that is not known."""
         return "a request is served" if self.phase == "request" else PHASES.get(self.phase, "")
 
+    @property
+    def said(self) -> str:
+        """The error; of one without words also where it was raised."""
+        if ":" in self.error or not self.frames:
+            return self.error
+        function, file = self.frames[0]
+        return f"{self.error} in {function} ({file.rpartition('/')[2]})"
+
 
 def read(text: str, version: str = "") -> tuple[Trace, ...]:
-    """Return the tracebacks of a text, first things first, each of its kind once."""
+    """Return the tracebacks of a text, first things first, each of its kind once.
+
+    Of a text without any, the first line that is an exception's.
+    """
     found: dict[tuple[str, str], Trace] = {}
     for part in text.split(_BEGINS)[1:][:_MOST_TRACEBACKS]:
         lines = part.splitlines()[:_MOST_LINES]
@@ -79,6 +91,9 @@ def read(text: str, version: str = "") -> tuple[Trace, ...]:
             phase = "request"
         line = error[1].strip() if error else ""
         found.setdefault((phase, line[:80]), Trace(engine, phase, line[:300], frames, body))
+    alone = _ERROR.search(text) if not found else None
+    if alone is not None:  # a message often has no more than the last line
+        return (Trace("", "", alone[1].strip()[:300], (), alone[0]),)
     return tuple(found.values())
 
 
@@ -106,3 +121,8 @@ def known(text: str, trace: Trace | None, speculative: bool | None) -> tuple[Kno
                 found[cause.code] = (at, cause)
                 break
     return tuple(cause for _, cause in sorted(found.values(), key=lambda one: one[0]))
+
+
+def symptom(text: str) -> KnownCause | None:
+    """Return what the words of a person say that names no cause, None where they say nothing."""
+    return next((one for one in SYMPTOMS if one.pattern.search(text)), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from workbench.launch.rules.parser import algorithms
@@ -132,6 +133,21 @@ def _with_draft(s: Served, path: str) -> Iterator[Ruled]:
                 next_step="Use a draft of the target's own tokenizer.",
             )
             return
+    named = re.search(r"(?i)eagle[-_]?3", path)
+    if s.algorithm == "EAGLE" and named and (draft is None or not draft.readable):
+        yield fault(
+            ALGORITHM,
+            "launched_as_eagle",
+            "a draft that is called EAGLE-3 is launched with --speculative-algorithm EAGLE",
+            "serving",
+            detail="Its config is not here, so this is by its name. Under EAGLE an EAGLE-3 draft is served, "
+            "nothing is reported, and the acceptance length stays near 1.",
+            evidence=(f"{s.settings.raw(_PATH)} {path}", "--speculative-algorithm EAGLE"),
+            next_step="Launch with --speculative-algorithm EAGLE3, everything else unchanged.",
+            state="open",
+            confidence="likely",
+        )
+        return
     yield fine(ALGORITHM, f"{s.algorithm} with a draft")
 
 
