@@ -88,7 +88,7 @@ def test_how_sure_it_is(
         (
             ("open",),
             [cause(certain=False)],
-            "Cannot tell for certain. Likely: keys_lost is so (likely).",
+            "Cannot tell for certain. Likely: keys_lost is so.",
         ),
     ],
 )
@@ -96,6 +96,8 @@ def test_what_is_missing(states: tuple[State, ...], causes: list[Cause], sentenc
     assert verdict(items(*states), [], causes).sentence == sentence
 
 
+MISSING = "Give the launch line, the log and the checkpoints; of a server that hangs, its PID."
+SEARCH = "Look for this line in the engine's issues, and undo what you changed last."
 LOST = said("acceptance", False, text="accept len 1.00 in 9 lines")
 
 
@@ -128,9 +130,11 @@ def test_the_sentence_of_what_is_wrong(
 @pytest.mark.parametrize(
     ("answers", "causes", "step"),
     [
-        ([], [], ""),
+        ([], [], MISSING),
         ([said("check", True)], [], ""),
-        ([said("check", None)], [], "Give the launch, the log and the checkpoints that are missing."),
+        ([said("check", None)], [], MISSING),
+        ([said("words", None, text="it hangs. Take its stacks.")], [], "Take its stacks."),
+        ([said("traceback", False)], [], SEARCH),
         ([LOST, said("check", None)], [],
          "Give the draft and the target as well: `workbench doctor LOG DRAFT TARGET`."),
         ([said("acceptance", True)], [], ""),

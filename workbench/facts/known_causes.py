@@ -43,6 +43,10 @@ def _row(code: str, pattern: str, title: str, step: str, **more: str | bool) -> 
 _DIFF = (
     "Compare the keys and shapes: `workbench diff {checkpoint} ENGINE==VERSION --target TARGET`."
 )
+_STACKS = (
+    "While it hangs, take the stacks of all ranks: `workbench hang`, or "
+    "`workbench collect -o case.zip` on each node."
+)
 _VOCABULARY = (
     "Compare d2t and the vocabulary: `workbench diff {checkpoint} ENGINE==VERSION --target TARGET`."
 )
@@ -65,10 +69,36 @@ CAUSES: tuple[KnownCause, ...] = (
         "Check the line: `workbench check LAUNCH` computes how many a tree of these steps and topk has.",
     ),
     _row(
+        "block_n",
+        r"is not divisible by weight quantization block_[nk]",
+        "a matrix cannot be cut into FP8 blocks by this many ranks",
+        "Lower --tp so that each rank has whole blocks of 128; if the weights were converted to bf16, remove "
+        "quantization_config from config.json.",
+        seen="https://github.com/sgl-project/sglang/issues/3491",
+    ),
+    _row(
+        "draft_width",
+        r"Sizes of tensors must match|The size of tensor a|mat1 and mat2 shapes"
+        r"|expanded size of the tensor",
+        "target and draft differ in a width, most likely the hidden size, and this release keeps both in "
+        "one buffer",
+        "Compare hidden_size in both configs: `workbench check LAUNCH --target TARGET --draft DRAFT`; "
+        "then take another draft or release.",
+        frames="/speculative/", speculative=True, seen="https://github.com/sgl-project/sglang/issues/24215",
+    ),
+    _row(
         "fc_width", r"mat1 and mat2 shapes cannot be multiplied",
         "the features of the target do not fit the draft's fc: another width, or another "
         "number of auxiliary layers",
         _DIFF, speculative=True,
+    ),
+    _row(
+        "token_map",
+        r"device-side assert triggered|[Oo]ut [Oo]f [Bb]ound|index out of bounds",
+        "an id of --speculative-token-map lies outside of the head: the map is of another vocabulary, or the "
+        "head is split among the ranks and this release does not know that",
+        "Leave out --speculative-token-map, or launch with --tp 1: one of both, everything else unchanged.",
+        frames="hot_token_id", seen="https://github.com/sgl-project/sglang/issues/4328",
     ),
     _row(
         "device_assert",
@@ -89,6 +119,15 @@ CAUSES: tuple[KnownCause, ...] = (
         r"|start \(\d+\) \+ length \(\d+\) exceeds",
         "a tensor of the checkpoint has another shape than the model that the engine builds", _DIFF,
         seen="https://github.com/sgl-project/sglang/issues/24322",
+    ),
+    _row(
+        "base_architecture",
+        r"models/(?!\w*eagle)\w+\.py\b[\s\S]{0,2000}?KeyError: '(?:midlayer|hidden_norm|fc|d2t)\b",
+        "the draft is loaded as an ordinary model: its config.json names the class of a target in "
+        "architectures",
+        'Name the class of an EAGLE-3 draft in "architectures" of the draft (LlamaForCausalLMEagle3): '
+        "`workbench fix {checkpoint} ENGINE==VERSION`.",
+        seen="https://github.com/sgl-project/sglang/issues/9135",
     ),
     _row(
         "key_unknown", r"^KeyError: '(?:model\.|layers\.|midlayer\.|lm_head|d2t|t2d)",
@@ -120,6 +159,28 @@ CAUSES: tuple[KnownCause, ...] = (
         "--mem-fraction-static or --tp-size.",
     ),
     _row(
+        "memory",
+        r"Executor creation failed due to insufficient GPU memory",
+        "the memory of the GPU does not suffice for a part of the executor, such as the KV cache",
+        "Lower kv_cache_config.free_gpu_memory_fraction, max_batch_size or max_num_tokens.",
+        seen="https://github.com/NVIDIA/TensorRT-LLM/issues/5872",
+    ),
+    _row(
+        "killed",
+        r"[Ee]xit ?[Cc]ode:? -9\b|exitcode=-9\b|\bSIGKILL\b|[Ss]ignal 9\b|^Killed$",
+        "a process was killed from outside (-9): most often by the kernel, for want of main memory",
+        "Read `dmesg -T | grep -i kill`, and compare the container's memory limit with what loading needs.",
+        seen="https://github.com/sgl-project/sglang/issues/15235",
+    ),
+    _row(
+        "proxy",
+        r"res=<Response \[50[234]\]>",
+        "a proxy answered the server's own first request, not the server",
+        "Set no_proxy to the server's address (127.0.0.1, localhost and the host's own), everything else "
+        "unchanged.",
+        seen="https://github.com/sgl-project/sglang/issues/2468",
+    ),
+    _row(
         "port_in_use", r"address already in use", "another process listens on the port",
         "Choose another --port, or end the process that listens: `workbench doctor` lists servers.",
     ),
@@ -133,11 +194,28 @@ CAUSES: tuple[KnownCause, ...] = (
         seen="https://github.com/sgl-project/sglang/issues/4205",
     ),
     _row(
+        "config_field",
+        r"AttributeError: '\w*Config' object has no attribute",
+        "the model's config lacks a field that this release reads: another transformers than the release "
+        "pins, or a shortened config.json",
+        "Compare the installed transformers with what the release asks for (`pip check`), and "
+        "config.json with the original.",
+    ),
+    _row(
+        "engine_fault",
+        r"/(?:sglang|vllm|tensorrt_llm)/[\s\S]*"
+        r"AttributeError: '(?!NoneType)[A-Z]\w+' object has no attribute",
+        "an object of the engine lacks an attribute of its own: most often a fault of this release with this "
+        "kind of model",
+        "Start the same line with the release before, and with a later one.",
+        seen="https://github.com/vllm-project/vllm/issues/34607",
+    ),
+    _row(
         "collective_timeout",
         r"collective operation timeout|[Ww]atchdog (?:caught|timeout)|watchdog got stuck"
         r"|Timed out waiting \d+ms for (?:send|recv) operation",
         "a rank waits for another one that does not come; which one, only stacks of all ranks show",
-        "While it hangs, run `workbench hang`, or `workbench collect -o case.zip` on each node.",
+        _STACKS,
         seen="https://github.com/sgl-project/sglang/issues/3752",
     ),
 )  # fmt: skip
@@ -147,7 +225,7 @@ SYMPTOMS: tuple[KnownCause, ...] = (
     _row(
         "hangs", r"(?i)\b(?:hangs?|hanging|hung|stuck|freez\w+|frozen|no response|unresponsive)\b",
         "it hangs; where each rank waits is not in this text",
-        "While it hangs, run `workbench hang`, or `workbench collect -o case.zip` on each node.",
+        _STACKS,
         seen="https://github.com/sgl-project/sglang/issues/3547",
     ),
     _row(

@@ -9,6 +9,7 @@ _SERVER = re.compile(
     r"\bpython[\d.]*\s+(?:-[A-Za-z]\s+)?-m\s+(?:sglang|vllm|tensorrt_llm)[\w.]*"
     r"|\bpython[\d.]*\s+\S*launch_server\.py\b|\bsglang\s+serve\b|\bvllm\s+serve\b|\btrtllm-serve\b"
 )
+_FENCE = re.compile(r"```(?:[a-zA-Z]*[ \t]*\n)?(.*?)```", re.DOTALL)
 # What may stand before it in a command.
 _BEFORE = re.compile(r"(?:(?:[A-Za-z_]\w*=[^\s`]*|sudo|env|nohup|exec|time)\s+)*$")
 # What may stand before a command in a sentence: nothing, a bullet, or a label.
@@ -21,6 +22,17 @@ _SENTENCE = re.compile(r"(?m)^[ \t>*-]*[A-Z][a-z']*,?(?: [\w'\".,():-]+){3,}")
 def has_sentence(text: str) -> bool:
     """Whether some of a text is written for people."""
     return _SENTENCE.search(text) is not None
+
+
+def fenced(text: str) -> list[str]:
+    """Return what is between fences of Markdown."""
+    return [found[1] for found in _FENCE.finditer(text)]
+
+
+def one_line(text: str) -> str:
+    """Return options that stand one a line as one line; any other text as it is."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return " ".join(lines) if lines and all(line.startswith("-") for line in lines) else text
 
 
 def commands(text: str) -> str:

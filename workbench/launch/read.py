@@ -24,7 +24,6 @@ from workbench.launch.options import INCIDENTAL
 from workbench.launch.records import Launch, Place, Unread
 from workbench.launch.several import one_of
 
-_FENCE = re.compile(r"```(?:[a-zA-Z]*[ \t]*\n)?(.*?)```", re.DOTALL)
 _TEMPLATE = re.compile(r"\{\{.*?\}\}", re.DOTALL)
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)[^}]*\}|([A-Za-z_]\w*)|(\([^)]*\)))")
 _MANIFEST = re.compile(r"(?m)^(?:apiVersion|kind|services)\s*:")
@@ -157,8 +156,7 @@ def _is_command(text: str) -> bool:
 
 def _of_shell(text: str, context: Context) -> Launch:
     """Read a command line or a script; of a page with fences, what is in them."""
-    fenced = _FENCE.findall(text)
-    whole, text = text, "\n".join(fenced) if fenced else text
+    whole, text = text, "\n".join(prose.fenced(text)) or text
     text, shells = pasted.joined(pasted.without_prompts(text))
     script = "\n" in text.strip().replace("\\\n", "")
     found = of_script(text, context.as_form("script" if script else "command line"))
@@ -180,7 +178,8 @@ def _in_prose(text: str, found: Launch, context: Context) -> Launch:
 
     What a script sets for its launch is not lost: with other arguments the script counts.
     """
-    alone = prose.commands(text)
+    script = text.lstrip().startswith("#!") or any(one.what == "eval" for one in found.not_read)
+    alone = "" if script else prose.commands(text)
     if not alone:
         return found
     read = of_script(alone, context.as_form("command line"))

@@ -77,6 +77,11 @@ def verdict(found: Coverage, answers: Sequence[Answered], causes: Sequence[Cause
         return Verdict(
             "cannot_tell", f"Cannot tell: {told.text.partition('. ')[0]}.", "unknown", found
         )
+    reported = next((one for one in answers if one.job == "traceback" and one.ok is None), None)
+    if reported is not None:
+        return Verdict(
+            "cannot_tell", f"Cannot tell: {reported.text.rstrip('.')}.", "unknown", found
+        )
     item = next(found.having("open", essential=True), None)
     # What a job could not tell begins with the same words.
     missing = (
@@ -145,10 +150,10 @@ def what_next(answers: Sequence[Answered], causes: Sequence[Cause]) -> str:
     told = handed_on(answers)
     if told is not None:
         return told.text.partition(". ")[2]
-    if answers and all(one.ok for one in answers):
-        return ""
     if any(one.job == "traceback" and one.ok is False for one in answers):
         return "Look for this line in the engine's issues, and undo what you changed last."
+    if answers and all(one.ok is not None for one in answers):
+        return ""
     return "Give the launch line, the log and the checkpoints; of a server that hangs, its PID."
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from workbench.errors import WorkbenchError
 from workbench.facts import rows
 from workbench.hang.read.prefixes import without_prefix
+from workbench.launch import prose
 from workbench.launch.files import read_file
 from workbench.launch.read import read_launch
 from workbench.launch.records import Launch
@@ -129,10 +130,16 @@ def _launch(thing: Thing) -> tuple[Launch | None, str]:
             found = read_launch(thing.place)
         else:
             found = read_launch(Path(thing.place))
+            if not found.engine:
+                found = _in_message(thing) or found
             named = _release(thing) if found.engine == "sglang" and not found.version else ""
             if named:
-                found = read_launch(Path(thing.place), engine="sglang", version=named)
-                found = dataclasses.replace(found, version=named, version_basis="named in the text")
+                again = read_launch(Path(thing.place), engine="sglang", version=named)
+                found = dataclasses.replace(
+                    again if again.engine else found,
+                    version=named,
+                    version_basis="named in the text",
+                )
     except WorkbenchError as error:
         return None, error.brief
     except OSError as error:
@@ -140,6 +147,16 @@ def _launch(thing: Thing) -> tuple[Launch | None, str]:
     if not found.engine:
         return None, "; ".join(map(str, found.not_read[:1])) or "it holds no launch"
     return found, ""
+
+
+def _in_message(thing: Thing) -> Launch | None:
+    """Return the launch of a message with a log in it: in a sentence, or alone between fences."""
+    text = _log_of(thing)
+    for part in (prose.commands(text), *map(prose.one_line, prose.fenced(text))):
+        found = read_launch(part) if part.strip() else None
+        if found is not None and found.engine and found.arguments:
+            return found
+    return None
 
 
 def _release(thing: Thing) -> str:

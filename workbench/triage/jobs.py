@@ -15,6 +15,8 @@ from workbench.core.result import Result
 from workbench.core.wording import begun, plural
 from workbench.errors import WorkbenchError, shorten
 from workbench.facts import rows
+from workbench.facts.engines import spoken
+from workbench.launch import prose
 from workbench.preflight.records import LaunchCheck
 from workbench.triage.evidence import Served
 from workbench.triage.records import Answered, Cause, Job
@@ -102,6 +104,8 @@ def _of_check(found: LaunchCheck, one: Served, stands_in: bool) -> Iterator[Caus
         late = fault is not None and fault.moment in ("serving", "first request", "unknown")
         if (one.ready or stands_in) and finding.code in _STOPS:
             continue
+        if finding.code == "model_absent" and prose.has_sentence(one.text):
+            continue  # a message comes from another machine
         if not found.version and finding.code.startswith("argument_"):
             continue  # what the newest release refuses another one takes
         if one.ready and fault is not None and not late:
@@ -204,7 +208,7 @@ def _instead(option: str, engine: str) -> str:
     from workbench.launch.rules.parser import meant, other_releases
 
     if engine not in ("", "sglang"):
-        return _CHECK
+        return _instead_elsewhere(option, engine)
     newest = rows.releases("sglang")[-1]
     near = meant(option, newest)
     first, last = other_releases(option)
@@ -212,7 +216,22 @@ def _instead(option: str, engine: str) -> str:
         return f"Write {near} instead."
     if not first:
         return f"Remove it: no release of SGLang from {rows.releases('sglang')[0]} on has it."
-    return f"SGLang {first} to {last} have it, so this is another release, or its value is wrong. {_CHECK}"
+    return f"SGLang {first} to {last} have it: this is another release, or its value is wrong. {_CHECK}"
+
+
+def _instead_elsewhere(option: str, engine: str) -> str:
+    """Return the same for an option of vLLM or TensorRT-LLM."""
+    read = rows.releases(engine)
+    typed = option.lstrip("-").replace("_", "-")
+    having = [
+        release
+        for release in read
+        if typed in {name.replace("_", "-") for name in rows.names(engine, "option", release)}
+    ]
+    who = spoken(engine)
+    if having:
+        return f"{who} {having[0]} to {having[-1]} have it: this is another release, or its value is wrong."
+    return f"Remove it: {who} {read[0]} to {read[-1]} do not have it." if read else _CHECK
 
 
 def symptom(one: Served) -> Outcome | None:

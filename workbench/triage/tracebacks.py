@@ -77,7 +77,7 @@ def read(text: str, version: str = "") -> tuple[Trace, ...]:
     Of a text without any, the first line that is an exception's.
     """
     found: dict[tuple[str, str], Trace] = {}
-    for part in text.split(_BEGINS)[1:][:_MOST_TRACEBACKS]:
+    for part in _parts(text)[:_MOST_TRACEBACKS]:
         lines = part.splitlines()[:_MOST_LINES]
         block = "\n".join(lines)
         error = _ERROR.search(block)
@@ -95,6 +95,15 @@ def read(text: str, version: str = "") -> tuple[Trace, ...]:
     if alone is not None:  # a message often has no more than the last line
         return (Trace("", "", alone[1].strip()[:300], (), alone[0]),)
     return tuple(found.values())
+
+
+def _parts(text: str) -> list[str]:
+    """Return the texts behind each beginning of a traceback; of a message, that of the first frame."""
+    parts = text.split(_BEGINS)[1:]
+    if parts:
+        return parts
+    frame = _FRAME.search(text)
+    return [text[frame.start() :]] if frame is not None else []
 
 
 def first(traces: tuple[Trace, ...]) -> Trace | None:
