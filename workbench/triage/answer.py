@@ -12,8 +12,8 @@ from workbench.triage.records import Answered, Cause
 _STATE: dict[bool | None, State] = {True: "ok", False: "wrong", None: "open"}
 _KIND = {
     "check": "launch", "hang": "server", "acceptance": "acceptance", "diff": "checkpoint",
-    "weights": "weight", "launch": "launch", "traceback": "server", "replay": "acceptance",
-    "words": "server",
+    "weights": "weight", "launch": "launch", "traceback": "traceback", "replay": "acceptance",
+    "words": "message",
 }  # fmt: skip
 _NAMED = 3
 
