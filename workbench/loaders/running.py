@@ -29,6 +29,7 @@ def run_tracer(
     *,
     engine: str,
     stubs: bool = False,
+    claim: str = "",
     timeout: float = 600.0,
 ) -> list[dict[str, Any]]:
     """Let an engine load checkpoints with its own loader, and say where each key went.
@@ -49,6 +50,9 @@ def run_tracer(
     stubs
         Stand in for packages that have no CPU build, where they are missing. For tests on machines without a
         GPU; a user's installation needs none.
+    claim
+        The compute capability of a GPU to claim where there is none (``9.0``): how quantised layers are
+        stored depends on it.
     timeout
         Seconds for everything; then the process and its children are killed.
 
@@ -62,7 +66,12 @@ def run_tracer(
     EngineError
         There is no such interpreter, the engine cannot be imported in it, the process died or took too long.
     """
-    request = {"engine": engine, "stubs": stubs, "jobs": [_plain(job) for job in jobs]}
+    request = {
+        "engine": engine,
+        "stubs": stubs,
+        "claim": claim,
+        "jobs": [_plain(job) for job in jobs],
+    }
     ran = run_script(python, SCRIPT, request, engine=engine, timeout=timeout)
     answers = _answers(ran.output)
     lost = [str(job["id"]) for job in jobs if str(job["id"]) not in answers]

@@ -78,8 +78,9 @@ class SGLang:
     def _trace(self, job: dict[str, Any], folder: Path, answer: dict[str, Any]) -> dict[str, Any]:
         import torch
 
-        from . import watch
+        from . import layers, watch
 
+        self._asked = layers.Asked()
         config = self._accepted(lambda: self._model_config(job, folder), answer)
         wanted = job.get("model_class") or (config.hf_config.architectures or ["?"])[0]
         cls = self._class(wanted)
@@ -110,8 +111,12 @@ class SGLang:
                 return loader._get_all_weights(config, model)
             return Files(folder).tensors(self._files(loader, config))
 
+        found = {}
+        if job.get("layers"):
+            named = layers.spellings(cls, config.hf_config)
+            found = {"layers": self._asked.table(ready[0]), "spellings": named}
         result: dict[str, Any] = watch.watch_load(lambda: ready.pop() if ready else make(), tensors)
-        return result
+        return result | found
 
     def _model_config(self, job: dict[str, Any], folder: Path) -> Any:
         """Do what a server does before it builds a model: arguments, process groups, the model's config."""
@@ -219,7 +224,8 @@ class SGLang:
             load_config = LoadConfig()
             more = {}
             if "quant_config" in inspect.signature(loader._initialize_model).parameters:
-                more["quant_config"] = loader._get_quantization_config(config, load_config)
+                found = loader._get_quantization_config(config, load_config)
+                more["quant_config"] = self._asked.of(found)
             return loader._initialize_model(config, load_config, **more)
         finally:
             loader.get_model_architecture = original

@@ -8,7 +8,9 @@ object from standard input and writes one JSON object a line to standard output,
 
 Optional in a job: ``draft`` (whether the engine would load it as a draft; by default, whether there is a
 target or the class is one of a draft), ``config`` (an object that stands in for the folder's config.json),
-``values`` (false: names and shapes only, on the meta device; by default so over half a gigabyte).
+``values`` (false: names and shapes only, on the meta device; by default so over half a gigabyte),
+``layers`` (true: the answer has ``layers``, which asked the quantisation method, and ``spellings``; see
+`layers.py`). Optional beside ``jobs``: ``claim``, the compute capability of a GPU that is not there.
 
 An answer holds ``id``, ``engine``, ``version``, ``torch``, ``transformers``, ``model_class``, ``values``,
 ``seconds``, ``refused`` (the engine accepts the config or class not; why), ``unsupported`` (it could not be
@@ -44,6 +46,16 @@ def sibling(name: str) -> Any:
         package.__path__ = [str(HERE)]
         sys.modules[PACKAGE] = package
     return importlib.import_module(f"{PACKAGE}.{name}")
+
+
+def neighbour(folder: str, name: str) -> Any:
+    """Import a file of the folder beside this one."""
+    spec = importlib.util.spec_from_file_location(name, HERE.parent / folder / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 # Engine -> the file with its loader, and the class in it.
@@ -123,7 +135,10 @@ def main() -> None:
     for switch in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
         os.environ[switch] = "1"
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    if request.get("stubs"):
+    if request.get("claim"):
+        sibling("claimed").claim(request["claim"])
+        neighbour("harvest", "standins").install()  # what a GPU asks for is more than a CPU does
+    elif request.get("stubs"):
         sibling("stubs").install()
     file, name = ENGINES[request["engine"]]
     engine = getattr(sibling(file), name)()
