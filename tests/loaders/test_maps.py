@@ -104,7 +104,8 @@ def test_a_foreign_prefix_is_lost_and_its_rename_proved(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"quantization_config": {"quant_method": "awq"}}, "not quantised"),
+        ({"quantization_config": {"quant_method": "awq"}}, "bits None"),
+        ({"quantization_config": {"quant_method": "exotic"}}, "quantised by exotic"),
         ({"model_type": "other", "num_key_value_heads": None}, "num_key_value_heads"),
         ({"hidden_act": "swiglu_oai"}, "was not tried"),
     ],

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.checkpoint.templates import Rows
-from workbench.loaders.blocks import whole_blocks
+from workbench.loaders.blocks import same_in_all_layers, whole_blocks
 from workbench.loaders.profile import Model, NotCovered, Refused, Slot, indices
 
 if TYPE_CHECKING:
@@ -163,7 +163,10 @@ def layout_of(config: Config, module: str) -> Layout:
         The quantisation is of a kind that these profiles do not describe.
     """
     quant = config.get("quantization_config", None) or config.get("compression_config", None)
-    if not isinstance(quant, Mapping) or _skipped(quant, module):
+    if not isinstance(quant, Mapping):
+        return PLAIN
+    same_in_all_layers(quant)
+    if _skipped(quant, module):
         return PLAIN
     method = quant.get("quant_method")
     if method == "fp8" and quant.get("weight_block_size"):

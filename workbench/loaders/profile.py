@@ -76,6 +76,10 @@ class Slot:
         is shortened silently.
     pad
         Whether one that is too short there is filled up with zeros silently.
+    single
+        Where any shape is taken: of one number only.
+    dtypes
+        The dtypes that were tried, as safetensors call them; empty where the dtype does not matter.
     """
 
     template: str
@@ -90,10 +94,24 @@ class Slot:
     demanded: bool = False
     cut: int = -1
     pad: bool = False
+    single: bool = False
+    dtypes: frozenset[str] = frozenset()
 
     def fits(self, shape: tuple[int, ...]) -> bool:
         """Return whether a tensor of this shape is what the slot wants."""
-        return self.shape is None or shape == self.shape
+        if self.shape is None:
+            return not self.single or math.prod(shape) == 1
+        return shape == self.shape
+
+    def untried(self, shape: tuple[int, ...], dtype: str) -> str:
+        """Return why nothing is known of a tensor: its dtype, or how it is laid out; "" otherwise."""
+        if self.dtypes and dtype not in self.dtypes:
+            return f"dtype {dtype}, where {' or '.join(sorted(self.dtypes))} was tried"
+        size = 1 if self.shape is None else math.prod(self.shape)
+        alike = bool(self.dtypes) and not self.fits(shape) and math.prod(shape) == size
+        if alike or (self.single and not self.fits(shape)):
+            return f"shape {list(shape)}, and others of this kind were tried"
+        return ""
 
     def tolerates(self, shape: tuple[int, ...]) -> bool:
         """Return whether the loader takes a tensor of a shape other than `shape` says silently."""

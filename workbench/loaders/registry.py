@@ -14,7 +14,7 @@ from packaging.version import InvalidVersion, Version
 from workbench.errors import EngineError
 from workbench.loaders import registered
 from workbench.loaders.maps import profiles as maps
-from workbench.loaders.profile import Profile
+from workbench.loaders.profile import NotCovered, Profile, Refused
 
 if TYPE_CHECKING:
     from workbench.checkpoint.config import Config
@@ -159,7 +159,7 @@ def select(engine: Engine, config: Config) -> Choice:
     if registered.is_absent(engine.name, model_class, version):
         return _undescribed(engine, model_class, version)
     found, certain, why = _for_version(known, version, engine.name)
-    profile = found.cited(version)
+    profile = _describing(found.cited(version), engine.name, config, version)
     return Choice(
         dataclasses.replace(engine, version=version),
         model_class,
@@ -167,6 +167,20 @@ def select(engine: Engine, config: Config) -> Choice:
         certain,
         why,
     )
+
+
+def _describing(profile: Profile, engine: str, config: Config, version: str) -> Profile:
+    """Return a class's map in place of its profile where only the map describes the quantisation."""
+    if not config.quantization:
+        return profile
+    try:
+        profile.build(config)
+    except Refused:
+        return profile
+    except NotCovered:
+        found = maps.find(engine, profile.model_class, version)
+        return found[0] if found is not None and found[1] else profile
+    return profile
 
 
 def _class_of(engine: str, config: Config) -> str:

@@ -37,6 +37,8 @@ _SKIPPED = {
     "rotary_emb.sin_cached": "a table that SGLang computes itself",
     "projector": "SGLang skips every key with projector in it",
 }
+# Lists of layers that are not quantised: a class keeps q, k and v, or gate and up, in one.
+_LISTS = ("ignore", "modules_to_not_convert", "ignored_layers")
 _STACKED = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj")
 _FUSED = ("qkv_proj", "gate_up_proj")
 _KV_SCALES = (".k_scale", ".v_scale", ".kv_scale")
@@ -90,6 +92,9 @@ class Dense:
         layout = layout_of(config, "model.layers.0.mlp.up_proj")
         if layout != PLAIN and not (self.is_qwen3 and layout.name == "fp8-block"):
             raise NotCovered(f"{self.model_class} with weights stored as {layout.name}")
+        left_out = {entry for name in _LISTS for entry in config.quantization.get(name) or ()}
+        if left_out - {"lm_head"}:
+            raise NotCovered(f"{self.model_class} with some layers quantised and others not")
         out = Blueprint()
         vocabulary(out, "model.embed_tokens", size.vocab, size.hidden)
         bias = flag(config, "attention_bias") or (self.is_llama and flag(config, "bias"))

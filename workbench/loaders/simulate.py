@@ -25,7 +25,7 @@ from workbench.loaders.outcome import (
     ParameterGroup,
     ParameterStatus,
 )
-from workbench.loaders.profile import Model, Profile, Route, Slot
+from workbench.loaders.profile import Model, NotCovered, Profile, Route, Slot
 
 Tensors = TensorTable | Sequence[TensorGroup]
 Resolve = Callable[[Tensors], LoadOutcome]  # a loader's rules, as a function of the tensors alone
@@ -93,10 +93,14 @@ def simulate(profile: Profile, model: Model, tensors: Tensors, version: str) -> 
             continue
         groups.append(_decided(keys, route))
     lost = _joint_losses(slots)
+    untried: list[NotCovered] = []
     for part, route, number, rows in landed:
-        groups.extend(_judge(profile, slots, part, route, number, rows, lost))
+        groups.extend(_judge(profile, slots, part, route, number, rows, lost, untried))
     parameters = tuple(_parameters(slots, lost))
     error = _first_error(profile, groups, parameters) or _unmet(slots)
+    # Whatever becomes of such a tensor: where others are wrong, the answer is known.
+    if untried and not (error or _faulty(groups, parameters)):
+        raise untried[0]
     return LoadOutcome(
         engine=profile.engine,
         version=version,
@@ -140,6 +144,12 @@ def _first_error(
     return ""
 
 
+def _faulty(groups: list[KeyGroup], parameters: tuple[ParameterGroup, ...]) -> bool:
+    """Tell whether something is proved wrong."""
+    keys = any(group.status in ("dropped", "mismatched") for group in groups)
+    return keys or any(group.status in LACKING for group in parameters)
+
+
 def _unmet(slots: _Slots) -> str:
     """Return the first demanded tensor that is missing, "" for none."""
     for slot, filled in zip(slots.model.slots, slots.filled, strict=True):
@@ -159,7 +169,8 @@ def _land(
         hit = rows >= 0
         if hit.any():
             yield keys.take(left[hit]), number, rows[hit]
-            if slots.model.slots[number].fits(keys.shape):
+            slot = slots.model.slots[number]
+            if slot.fits(keys.shape) or slot.untried(keys.shape, keys.dtype):
                 np.add.at(slots.filled[number], rows[hit], 1)
             else:
                 slots.wrong[number][rows[hit]] = True
@@ -191,12 +202,17 @@ def _judge(
     number: int,
     rows: Rows,
     lost: dict[int, Rows],
+    untried: list[NotCovered],
 ) -> Iterator[KeyGroup]:
-    """Yield the fate of keys that the loader looks for a parameter for."""
+    """Yield the fate of keys that the loader looks for a parameter for; note those that were not tried."""
     if number < 0:
         yield _unknown(profile, keys, route)
         return
     slot = slots.model.slots[number]
+    if said := slot.untried(keys.shape, keys.dtype):
+        untried.append(NotCovered(f"{keys.names[0]} has {said}", route.place))
+        yield KeyGroup("loaded", keys, _parameter_for(slot, keys, route), place=route.place)
+        return
     parameter = _parameter_for(slot, keys, route)
     if slot.shape is not None and not slot.fits(keys.shape):
         said = f"shape {list(keys.shape)}, the engine wants {list(slot.shape)}"

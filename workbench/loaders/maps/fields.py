@@ -33,15 +33,13 @@ class Values:
 
 
 def read(found: ClassMap, raw: Mapping[str, Any]) -> Values:
-    """Return what a config says to a class.
+    """Return what a config says to a class, quantisation aside.
 
     Raises
     ------
     NotCovered
         A field that the class reads has a value that was never tried.
     """
-    if raw.get("quantization_config") or raw.get("compression_config"):
-        raise NotCovered("the map of this class is of weights that are not quantised")
     if found.flat and "text_config" not in raw:
         raw = {**raw, "text_config": {n: v for n, v in raw.items() if not isinstance(v, Mapping)}}
     for path in found.unknown:

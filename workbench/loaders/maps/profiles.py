@@ -14,7 +14,7 @@ from packaging.version import Version
 from workbench.checkpoint.symbols import SYMBOL
 from workbench.facts import rows as facts
 from workbench.loaders.harvest.expressions import column_values, value_of
-from workbench.loaders.maps import fields
+from workbench.loaders.maps import fields, quantised
 from workbench.loaders.maps import records as maps
 from workbench.loaders.maps.names import Names, names_of, template_of
 from workbench.loaders.maps.records import ClassMap
@@ -28,6 +28,8 @@ _FIELD = re.compile(r"\{(\d)\}")
 _PREDICTION = re.compile(r"(^|\.)mtp\.|\.(eh_proj|enorm|hnorm|shared_head)\.")
 _TABLE = "a table that the engine computes itself"
 _SKIPPED = "the target's other tensors, which this class passes over"
+_QUANTISATION = ("quantization_config", "compression_config")
+_RECIPE = "quantised"  # a fact of a model: how its layers are stored, and the plain slots
 _MTP = "the multi-token prediction layer, which another class loads"
 
 
@@ -89,7 +91,17 @@ class Mapped:
         return f"{file} ({self.release}, harvested)"
 
     def build(self, config: Config) -> Model:
-        """Return what the class builds."""
+        """Return what the class builds, quantised as the config says."""
+        recipe = self._recipe(config)
+        model = self.plain(config)
+        if recipe is None:
+            return model
+        plain = {slot.template: slot for slot in model.slots}
+        coded = tuple(quantised.slots(model.slots, recipe))
+        return dataclasses.replace(model, slots=coded, facts={_RECIPE: (recipe, plain)})
+
+    def plain(self, config: Config) -> Model:
+        """Return what the class builds without regard to quantisation."""
         found = self.found
         if not found.complete:
             kind = kind_of(self.model_class)
@@ -98,7 +110,8 @@ class Mapped:
                 f"{is_a}, and its map for {self.engine} {self.release} is not complete: {found.why}"
             )
             raise NotCovered(said, self.place)
-        values = fields.read(found, config.raw)
+        raw = {n: v for n, v in config.raw.items() if n not in _QUANTISATION}
+        values = fields.read(found, raw)
         wanted = [self._wanted(slot, values) for slot in _slots(found, values.variants)]
         slots = [self._slot(one, wanted) for one in wanted if all(one.columns) or not one.columns]
         lent = dict.fromkeys(found.shared, "the target's embedding or head")
@@ -107,6 +120,12 @@ class Mapped:
             int(n) for near in self.names.literal for n in re.findall(r"\d+", near.pattern.pattern)
         }
         return Model(tuple(slots), fallback=lent, special=frozenset(special))
+
+    def _recipe(self, config: Config) -> quantised.Recipe | None:
+        """Return what the class does under the config's quantisation, None where there is none."""
+        if not config.quantization or not self.found.complete:
+            return None
+        return quantised.recipe(self.engine, self.release, self.model_class, config.quantization)
 
     def _wanted(self, slot: maps.Slot, values: fields.Values) -> Wanted:
         if (
@@ -153,6 +172,15 @@ class Mapped:
         """Return where a key goes; a name that no probe has met makes the whole answer "cannot tell"."""
         text = template_of(key)
         here = [slot for slot in model.slots if slot.template == text]
+        if _RECIPE in model.facts:
+            recipe, plain = model.facts[_RECIPE]
+            if here and text not in plain:
+                slot = plain[f"{text.rpartition('.')[0]}.weight"]
+                unknown = quantised.reaction(recipe, slot, self._beyond(slot.template))
+                return Route("load", key, place=self.place, unknown=unknown)
+            other = None if here else quantised.foreign(recipe, key, plain, template_of)
+            if other is not None:
+                return dataclasses.replace(other, place=self.place)
         if here:
             return self._own(key, text)
         known = self.names.find(key)
@@ -174,12 +202,16 @@ class Mapped:
 
     def _own(self, key: str, text: str) -> Route:
         """Return the route of a key of a known template; rows that no slot has get the reaction behind it."""
-        name = next(s.name for s in _all_slots(self.found) if s.template == text)
-        reaction = self.names.beyond(name)
+        reaction = self._beyond(text)
         unknown = {"dropped": "silent", "warned": "warning", "raises": "raises"}.get(
             reaction, "silent"
         )
         return Route("load", key, place=self.place, unknown=unknown)  # type: ignore[arg-type]
+
+    def _beyond(self, text: str) -> str:
+        """Return the reaction to rows that a template does not have."""
+        name = next(s.name for s in _all_slots(self.found) if s.template == text)
+        return self.names.beyond(name)
 
     def profile(self, version: str) -> Profile:
         """Return the profile, for a version that it answers for."""
