@@ -39,9 +39,9 @@ or a GPU. A class has a **complete** map if every key and parameter is explained
 that it was found with. Only complete maps say that a checkpoint loads or does not load. Classes with a
 profile written by hand do not need one ([conformance.md](conformance.md)).
 
-Not covered: more than one rank, quantised weights, and what a class does after it has loaded. A checkpoint
-with a `quantization_config` is "cannot tell". So is a config with a value that the harvest did not try, and
-a name that it has not met.
+Not covered: more than one rank, and what a class does after it has loaded. A config with a value that the
+harvest did not try is "cannot tell", and so is a name that it has not met. Quantised weights have a page of
+their own ([quantised.md](quantised.md)).
 """
 _AGREEMENT = """
 ## Agreement with the real loader

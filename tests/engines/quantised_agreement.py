@@ -22,7 +22,7 @@ from tests.engines.quantised_damage import CODES, MORE, SCALES, damaged
 from workbench.keys.diff import diff_keys
 from workbench.loaders.running import run_tracer
 
-CAPABILITIES = ("8.0", "9.0", "10.0")
+CAPABILITIES = ("9.0", "10.0")
 CLASSES = (
     "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Phi3ForCausalLM",
     "Gemma2ForCausalLM", "GraniteForCausalLM", "Glm4ForCausalLM", "Olmo2ForCausalLM", "Cohere2ForCausalLM",

@@ -104,6 +104,7 @@ def test_a_whole_quantised_checkpoint_loads(tmp_path: Path) -> None:
     found = asked(tmp_path, tensors(awq), AWQ)
     assert (found.ok, found.basis) == (True, "harvested")
     assert len(found.loaded) == len(tensors(awq))
+    assert any("compute capability 9.0 and 10.0" in note for note in found.notes)
 
 
 def test_scales_that_are_missing_are_named(tmp_path: Path) -> None:
@@ -188,7 +189,7 @@ def test_where_gpus_differ_it_is_said(tmp_path: Path) -> None:
         model_type="qwen3_moe",
     )
     assert found.ok is None
-    assert "compute capability 10.0" in found.summary
+    assert "compute capability 9.0 take awq-128" in found.summary
 
 
 def test_a_plain_name_means_other_layers_to_each_method() -> None:

@@ -14,6 +14,7 @@ from packaging.version import InvalidVersion, Version
 from workbench.errors import EngineError
 from workbench.loaders import registered
 from workbench.loaders.maps import profiles as maps
+from workbench.loaders.maps.quantised import quantised_of
 from workbench.loaders.profile import NotCovered, Profile, Refused
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ def select(engine: Engine, config: Config) -> Choice:
     if not known and engine.model_class and registered.is_unheard_of(engine.name, model_class):
         raise _unheard_of(engine, model_class)
     if not known:
-        return _harvested(engine, model_class, version)
+        return _harvested(engine, model_class, version, config)
     known.sort(key=lambda p: Version(p.first))
     if not version:
         tried = tuple((_example(p), p.cited(_example(p))) for p in known)
@@ -160,6 +161,7 @@ def select(engine: Engine, config: Config) -> Choice:
         return _undescribed(engine, model_class, version)
     found, certain, why = _for_version(known, version, engine.name)
     profile = _describing(found.cited(version), engine.name, config, version)
+    why = why or _on_gpus(profile, config)
     return Choice(
         dataclasses.replace(engine, version=version),
         model_class,
@@ -183,6 +185,18 @@ def _describing(profile: Profile, engine: str, config: Config, version: str) -> 
     return profile
 
 
+def _on_gpus(profile: Profile, config: Config) -> str:
+    """Return which GPUs a map's answer about quantised weights holds for, "" for other answers."""
+    seen = (
+        quantised_of(profile.engine, profile.first)
+        if config.quantization and profile.harvested
+        else None
+    )
+    if seen is None:
+        return ""
+    return f"quantised weights as on NVIDIA GPUs of compute capability {' and '.join(seen.capabilities)}"
+
+
 def _class_of(engine: str, config: Config) -> str:
     room = import_module(ROOMS[engine][0])
     model_class = room.class_for(config)
@@ -203,7 +217,7 @@ def _unheard_of(engine: Engine, model_class: str) -> EngineError:
     )
 
 
-def _harvested(engine: Engine, model_class: str, version: str) -> Choice:
+def _harvested(engine: Engine, model_class: str, version: str, config: Config) -> Choice:
     """Return the map of a class that no profile was written for; where there is none, what is known of it."""
     if version:
         version = _spelled(engine.name, str(_version(version, f"{engine.name}=={version}")))
@@ -213,6 +227,7 @@ def _harvested(engine: Engine, model_class: str, version: str) -> Choice:
     if found is None:
         return _undescribed(engine, model_class, version)
     profile, certain, why = found
+    why = why or _on_gpus(profile, config)
     named = dataclasses.replace(engine, version=profile.first)
     return Choice(named, model_class, ((profile.first, profile),), certain, why)
 

@@ -141,11 +141,12 @@ def _seen_to_hold(layers: Layers, scheme: Scheme) -> None:
     texts = set(wrong.values())
     if len(wrong) == len(held) and len(texts) == 1 and (text := texts.pop()).startswith(REFUSES):
         raise Refused(text.removeprefix(REFUSES), "layers/quantization")
-    said = "; ".join(f"{capability}: {text}" for capability, text in wrong.items())
-    raise NotCovered(
-        f"weights stored as {scheme} do not load as the map says on every GPU that was tried "
-        f"(compute capability {said})"
+    said = "; ".join(
+        f"compute capability {capability}: {text}" for capability, text in wrong.items()
     )
+    good = " and ".join(capability for capability in held if capability not in wrong)
+    where = f"GPUs of compute capability {good} take {scheme} and others do not" if good else ""
+    raise NotCovered(f"{where or f'{scheme} was not seen to load'} ({said})")
 
 
 def _mapped(quant: Mapping[str, Any], mapper: Mapping[str, Any] | None) -> Mapping[str, Any]:
