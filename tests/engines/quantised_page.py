@@ -13,10 +13,11 @@ from pathlib import Path
 
 from tests.engines.maps_page import wilson
 from workbench.loaders.maps import quantised, records
-from workbench.loaders.maps.quantised import REFUSES, Layers
+from workbench.loaders.maps.quantised import PASSES, REFUSES, Layers
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "quantised.md"
 COUNTS = Path(__file__).with_name("quantised_counts.json")
+MARKS = "+RL~–"
 Counts = Mapping[
     str, Mapping[str, Sequence[int]]
 ]  # class -> method -> checkpoints, same, open, differ
@@ -40,11 +41,13 @@ Where these differ the answer is "cannot tell", and says how. Not tried, and so 
 
 
 def mark(held: Mapping[str, str]) -> str:
-    """Return what became of a class with a scheme: ``+`` as predicted, ``R`` refused, ``~`` GPUs differ."""
+    """Return what became of a class with a scheme: one of `MARKS`, which the page explains."""
     if not any(held.values()):
         return "+"
     if all(said.startswith(REFUSES) for said in held.values()):
         return "R"
+    if all(said.startswith(PASSES) for said in held.values()):
+        return "L"
     return "–" if all(held.values()) else "~"
 
 
@@ -52,10 +55,10 @@ def table(classes: Mapping[str, Layers]) -> list[str]:
     """Return the lines of the table by scheme and class."""
     names = list(dict.fromkeys(scheme for one in classes.values() for scheme in one.holds))
     lines = [
-        "`+` loads as predicted, `R` every GPU that was tried refuses it (answered so), `~` GPUs differ,",
-        '`–` something else was seen. The last two are "cannot tell".\n',
-        "| scheme | " + " | ".join("+R~–") + " | not `+` in |",
-        "|---|---|---|---|---|---|",
+        "`+` loads as predicted; `R` refused, `L` loses the scales of every layer, on every GPU that was",
+        'tried, and answered so; `~` GPUs differ, `–` something else was seen: both are "cannot tell".\n',
+        "| scheme | " + " | ".join(MARKS) + " | not `+` in |",
+        "|---|" + "---|" * (len(MARKS) + 1),
     ]
     for scheme in names:
         marks = {
@@ -63,7 +66,7 @@ def table(classes: Mapping[str, Layers]) -> list[str]:
         }
         every = list(marks.values())
         odd = ", ".join(f"{name} {said}" for name, said in marks.items() if said != "+")
-        counted = " | ".join(str(every.count(said)) for said in "+R~–")
+        counted = " | ".join(str(every.count(said)) for said in MARKS)
         lines.append(f"| {scheme} | {counted} | {odd or '–'} |")
     return lines
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from tests.engines import environments, quantised_agreement
-from workbench.loaders.maps import ignored
+from workbench.loaders import quantising
+from workbench.loaders.maps import ignored, quantised
 from workbench.loaders.profile import Refused
 
 pytestmark = pytest.mark.engine
@@ -103,3 +104,12 @@ def test_quantised_checkpoints_agree(python: Path, tmp_path: Path) -> None:
     assert {one.said for one in found if one.damage in ("whole", "scale gone", "codes gone")} == {
         "same"
     }
+
+
+def test_the_data_are_what_the_harvest_sees(python: Path) -> None:
+    name = "Qwen2ForCausalLM"
+    raws = quantising.configs(str(python), [name])
+    found = quantising.Harvest(str(python), RELEASE, raws).all()
+    seen = quantised.quantised_of("sglang", RELEASE)
+    assert seen is not None
+    assert found[name] == seen.classes[name]

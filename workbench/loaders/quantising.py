@@ -33,7 +33,7 @@ from workbench.loaders.harvest.list_configs import __file__ as list_configs
 from workbench.loaders.maps import profiles, quantised, records
 from workbench.loaders.maps.layouts import ENDINGS, Scheme
 from workbench.loaders.maps.names import template_of
-from workbench.loaders.maps.quantised import REFUSES, Layers, Quantised
+from workbench.loaders.maps.quantised import PASSES, REFUSES, Layers, Quantised
 from workbench.loaders.profile import NotCovered, Refused
 from workbench.loaders.running import run_tracer
 
@@ -272,6 +272,12 @@ def judged(made: Trial, answer: Json) -> str:
     if answer["refused"]:
         refused = str(answer["refused"])
         return (REFUSES if "NotImplementedError" in refused else "does not build: ") + refused[:200]
+    lost = [key for key in made.lands if not answer["writes"].get(key)]
+    kind = {key.rpartition(".")[2] for key in lost}
+    if len(kind) == 1 and not answer["mismatched"]:
+        (ending,) = kind
+        if len(lost) == sum(key.endswith(f".{ending}") for key in made.lands):
+            return PASSES + ending
     for key, parameter in made.lands.items():
         if key in answer["mismatched"]:
             return f"stops at {key}: {answer['mismatched'][key][:120]}"

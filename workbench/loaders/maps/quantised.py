@@ -26,7 +26,8 @@ _FIELD = re.compile(r"\{(\d)\}")
 # Kernels want certain sizes: what rows and columns were tried with are multiples of these.
 ROWS, COLUMNS = 64, 128
 BLOCK_ROWS = 128
-REFUSES = "refuses: "
+REFUSES, PASSES = "refuses: ", "passes over every "
+NEVER = " (which the loader passes over)"
 # What was tried of layers of other schemes stands for these; Llama's loader renames the one that is left out.
 FOREIGN = frozenset(ENDINGS) - {"weight_scale_inv"}
 REACTIONS: dict[str, Reaction] = {"dropped": "silent", "raises": "raises"}
@@ -81,10 +82,11 @@ def quantised_of(engine: str, release: str) -> Quantised | None:
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """A class under one ``quantization_config``."""
+    """A class under one ``quantization_config``; ``lost`` is a kind of tensor that its loader passes over."""
 
     layers: Layers
     method: schemes.Method
+    lost: str = ""
 
     def strange(self, template: str, coded: bool) -> str:
         """Return what the loader does with another scheme's tensor of a layer, "" if unknown."""
@@ -126,21 +128,24 @@ def recipe(
 def of_layers(layers: Layers, quant: Mapping[str, Any], check: bool = True) -> Recipe:
     """Return a class's recipe; see `recipe`."""
     method = schemes.read(_mapped(quant, layers.mapper), layers.packed)
-    if check:
-        _seen_to_hold(layers, method.scheme)
-    return Recipe(layers, method)
+    return Recipe(layers, method, _seen_to_hold(layers, method.scheme) if check else "")
 
 
-def _seen_to_hold(layers: Layers, scheme: Scheme) -> None:
+def _seen_to_hold(layers: Layers, scheme: Scheme) -> str:
+    """Return the kind of tensor that the loader passes over on every GPU, "" for none; raise for all else."""
     held = layers.holds.get(str(scheme))
     if not held:
         raise NotCovered(f"weights stored as {scheme} were not tried with this class")
     wrong = {capability: said for capability, said in held.items() if said}
     if not wrong:
-        return
+        return ""
     texts = set(wrong.values())
-    if len(wrong) == len(held) and len(texts) == 1 and (text := texts.pop()).startswith(REFUSES):
-        raise Refused(text.removeprefix(REFUSES), "layers/quantization")
+    if len(wrong) == len(held) and len(texts) == 1:
+        text = texts.pop()
+        if text.startswith(REFUSES):
+            raise Refused(text.removeprefix(REFUSES), "layers/quantization")
+        if text.startswith(PASSES):
+            return text.removeprefix(PASSES)
     said = "; ".join(
         f"compute capability {capability}: {text}" for capability, text in wrong.items()
     )
@@ -185,7 +190,9 @@ def slots(plain: Sequence[Slot], made: Recipe) -> Iterator[Slot]:
                 yield part
             elif not slot.alternative:
                 kind = made.layers.asks[module][0]
-                yield from _coded(part, scheme, len(together[slot.parameter]), kind)
+                for one in _coded(part, scheme, len(together[slot.parameter]), kind):
+                    lost = one.template.rpartition(".")[2] == made.lost
+                    yield dataclasses.replace(one, template=one.template + NEVER) if lost else one
 
 
 def by_scheme(slot: Slot, module: str, made: Recipe) -> Iterator[tuple[Any, Scheme | None]]:
@@ -244,6 +251,8 @@ def foreign(
     """
     base, _, ending = key.rpartition(".")
     slot = bases.get(template(f"{base}.weight"))
+    if slot is not None and ending == made.lost:
+        return Route("drop", reason="the class's loader passes over tensors of this kind")
     if slot is None or ending not in FOREIGN or slot.alternative:
         return None
     module = slot.parameter.rpartition(".")[0]
