@@ -16,6 +16,7 @@ import argparse
 import dataclasses
 import json
 import lzma
+import math
 import re
 import struct
 import subprocess
@@ -48,6 +49,10 @@ SIZES = (
     "shared_expert_intermediate_size",
     "vocab_size",
 )
+HEADS = {
+    "head_dim": 128, "q_lora_rank": 512, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128,
+    "v_head_dim": 128,
+}  # fmt: skip
 _DTYPES = {"F8_E4M3": 1, "U8": 1, "I8": 1, "F16": 2, "BF16": 2, "I32": 4, "F32": 4, "I64": 8}
 
 
@@ -163,11 +168,13 @@ def configs(python: str, names: Sequence[str]) -> dict[str, Json]:
 
 
 def grown(raw: Json) -> Json:
-    """Return a config with other sizes, odd multiples of 128."""
+    """Return a config with other sizes: odd multiples of 128, and heads as large models have them."""
     out = dict(raw)
     for name, value in raw.items():
         if isinstance(value, dict) and "config" in name:
             out[name] = grown(value)
+        elif name in HEADS and isinstance(value, int):
+            out[name] = HEADS[name]
         elif name in SIZES and isinstance(value, int) and value > 0:
             out[name] = 128 * (value // 128 + 1 + value // 128 % 2)
     return out
@@ -183,6 +190,7 @@ def trial(release: str, name: str, raw: Json, layers: Layers, scheme: Scheme) ->
     slots = [s for s in quantised.slots(plain.slots, made) if not s.alternative]
     keys: dict[str, tuple[tuple[int, ...], str]] = {}
     lands: dict[str, str] = {}
+    shares: dict[str, float] = {}
     for slot in slots:
         shape = slot.shape if slot.shape is not None else (() if slot.single else (1,))
         dtype = (
@@ -194,6 +202,9 @@ def trial(release: str, name: str, raw: Json, layers: Layers, scheme: Scheme) ->
             fill(slot.template, slot.index), fill(slot.parameter, slot.index), strict=True
         ):
             keys[key], lands[key] = (shape, dtype), to
+            shares[to] = shares.get(to, 0.0) + slot.fraction
+    if short := next((to for to, share in shares.items() if share < 1 - 1e-6), None):
+        raise NotCovered(f"the shares of {short} do not add up")
     return Trial(config, keys, lands)
 
 
@@ -231,9 +242,7 @@ def write(folder: Path, made: Trial) -> None:
     (folder / "config.json").write_text(json.dumps(made.config))
     header, at = {}, 0
     for key, (shape, dtype) in made.keys.items():
-        size = _DTYPES[dtype]
-        for n in shape:
-            size *= n
+        size = _DTYPES[dtype] * math.prod(shape)
         header[key] = {"dtype": dtype, "shape": list(shape), "data_offsets": [at, at + size]}
         at += size
     text = json.dumps(header).encode()
@@ -302,9 +311,9 @@ def _uneven(made: Trial, answer: Json) -> str:
         if made.keys[key][0] == ():
             layout[parameter] = layout.get(parameter, 0) + 1
     for parameter, count in layout.items():
-        size = 1
-        for n in answer["parameters"][parameter]["shape"]:
-            size *= n
+        if parameter not in answer["parameters"]:
+            return f"{parameter} is gone once everything is loaded"
+        size = math.prod(answer["parameters"][parameter]["shape"])
         once = parameter.endswith("w13_input_scale") and size in (count, count // 2)
         if size != count and not once:
             return f"{parameter} has {size} values for {count} tensors"

@@ -96,7 +96,9 @@ class Mapped:
         model = self.plain(config)
         if recipe is None:
             return model
-        plain = {slot.template: slot for slot in model.slots}
+        plain: dict[str, list[Slot]] = {}
+        for slot in model.slots:
+            plain.setdefault(slot.template, []).append(slot)
         coded = tuple(quantised.slots(model.slots, recipe))
         return dataclasses.replace(model, slots=coded, facts={_RECIPE: (recipe, plain)})
 
@@ -175,8 +177,8 @@ class Mapped:
         if _RECIPE in model.facts:
             recipe, plain = model.facts[_RECIPE]
             if here and text not in plain:
-                slot = plain[f"{text.rpartition('.')[0]}.weight"]
-                unknown = quantised.reaction(recipe, slot, self._beyond(slot.template))
+                base = f"{text.rpartition('.')[0]}.weight"
+                unknown = quantised.reaction(recipe, plain[base], self._beyond(base))
                 return Route("load", key, place=self.place, unknown=unknown)
             other = None if here else quantised.foreign(recipe, key, plain, template_of)
             if other is not None:

@@ -195,6 +195,11 @@ def slots(plain: Sequence[Slot], made: Recipe) -> Iterator[Slot]:
                     yield dataclasses.replace(one, template=one.template + NEVER) if lost else one
 
 
+def module_of(slot: Slot) -> str:
+    """Return the module that a slot's parameter belongs to, ``{0}`` for its first number."""
+    return slot.parameter.rpartition(".")[0]
+
+
 def by_scheme(slot: Slot, module: str, made: Recipe) -> Iterator[tuple[Any, Scheme | None]]:
     """Yield which rows of a slot are stored how."""
     columns = [int(c) for c in _FIELD.findall(module)]
@@ -240,7 +245,7 @@ def _experts(slot: Slot) -> int:
 
 
 def foreign(
-    made: Recipe, key: str, bases: Mapping[str, Slot], template: Callable[[str], str]
+    made: Recipe, key: str, bases: Mapping[str, Sequence[Slot]], template: Callable[[str], str]
 ) -> Route | None:
     """Return the route of a key that a layer of another scheme would have, None for other keys.
 
@@ -250,16 +255,15 @@ def foreign(
         What the loader does with it was not seen.
     """
     base, _, ending = key.rpartition(".")
-    slot = bases.get(template(f"{base}.weight"))
-    if slot is not None and ending == made.lost:
+    plain = bases.get(template(f"{base}.weight"), ())
+    if plain and ending == made.lost:
         return Route("drop", reason="the class's loader passes over tensors of this kind")
-    if slot is None or ending not in FOREIGN or slot.alternative:
+    if not plain or ending not in FOREIGN or any(slot.alternative for slot in plain):
         return None
-    module = slot.parameter.rpartition(".")[0]
-    if module not in made.layers.asks:
+    if any(module_of(slot) not in made.layers.asks for slot in plain):
         return None
-    coded = (scheme is not None for _, scheme in by_scheme(slot, module, made))
-    states = {made.strange(slot.template, one) for one in coded}
+    coded = {s is not None for slot in plain for _, s in by_scheme(slot, module_of(slot), made)}
+    states = {made.strange(plain[0].template, one) for one in coded}
     if len(states) != 1 or "" in states:
         raise NotCovered(
             f"what the loader does with {key.rpartition('.')[2]} of such a layer was not seen"
@@ -272,13 +276,12 @@ def foreign(
     return Route("drop", reason="no parameter of that name: the layer is stored in another way")
 
 
-def reaction(made: Recipe, slot: Slot, beyond: str) -> Reaction:
+def reaction(made: Recipe, plain: Sequence[Slot], beyond: str) -> Reaction:
     """Return what the loader does with a quantised tensor of a row that no quantised layer has."""
-    module = slot.parameter.rpartition(".")[0]
-    mixed = len({scheme for _, scheme in by_scheme(slot, module, made)}) > 1
+    coded = {s is not None for slot in plain for _, s in by_scheme(slot, module_of(slot), made)}
     known = {beyond.replace("warned", "dropped")}
-    if mixed:
-        known.add(made.strange(slot.template, coded=False))
+    if len(coded) > 1:
+        known.add(made.strange(plain[0].template, coded=False))
     if len(known) != 1 or "" in known:
         raise NotCovered("what the loader does with quantised tensors of other layers was not seen")
     return REACTIONS.get(known.pop(), "silent")
