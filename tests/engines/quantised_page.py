@@ -1,7 +1,7 @@
 """Write docs/quantised.md: which classes answer for which quantised weights, and how that agrees with SGLang.
 
 ``python -m tests.engines.quantised_page``; the counts are those of ``quantised_counts.json``, which
-`quantised_agreement` printed: ``untuned`` before anything was changed for the classes in it, ``tuned`` after.
+`quantised_agreement` printed: ``untuned`` before anything was changed for a class, ``tuned`` as it is now.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ def agreement(release: str) -> list[str]:
         f"\n## Agreement with the real loader of SGLang {release}\n",
         "compressed-tensors, AutoAWQ, AutoRound and ModelOpt packed small models of transformers; each was",
         "damaged in up to twelve ways (`tests/engines/quantised_damage.py`), and loaded as on each GPU",
-        f"(`python -m tests.engines.quantised_agreement {release}`).\n",
-        f"- Classes that nothing was changed for before they were compared: {said(kept['untuned'])}",
+        f"(`python -m tests.engines.quantised_agreement {release}`; mostly some of the methods).\n",
+        f"- Each class at its first comparison, before anything was changed for it: {said(kept['untuned'])}",
         f"- All, as it is now: {said(kept['tuned'])}\n",
         "| class | method | same | open | differ |",
         "|---|---|---|---|---|",

@@ -170,6 +170,14 @@ def configs(python: str, names: Sequence[str]) -> dict[str, Json]:
 def grown(raw: Json) -> Json:
     """Return a config with other sizes: odd multiples of 128, and heads as large models have them."""
     out = dict(raw)
+    heads, hidden = raw.get("num_attention_heads"), raw.get("hidden_size")
+    if (
+        "head_dim" not in raw
+        and isinstance(heads, int)
+        and isinstance(hidden, int)
+        and hidden // heads % 64
+    ):
+        out["head_dim"] = HEADS["head_dim"]
     for name, value in raw.items():
         if isinstance(value, dict) and "config" in name:
             out[name] = grown(value)
