@@ -36,6 +36,7 @@ from hang_gpu_recorder import (
     hurt,
     idle,
     keep_or_collect,
+    loaded,
     until_a_case,
     wait_for,
     watched,
@@ -62,14 +63,21 @@ def tensor(recorder: Recorder) -> None:
 
 
 def pipeline(recorder: Recorder) -> None:
-    """Two pipeline stages; the last hurt is recorded by the watch, by itself."""
-    with recorder.server("pipeline", False, draft="", extra=["--pp-size", "2"]) as (server, file):
+    """Two pipeline stages; the last but one hurt is recorded by the watch, by itself."""
+    stages = "sglang::scheduler_PP"
+    extra = ["--pp-size", "2"]
+    with recorder.server("pipeline", False, draft="", extra=extra) as (server, file):
         recorder.ready(server)
         idle(recorder, server, "pp-idle")
-        hurt(recorder, server, file, "pp-sleep-1", "1 sleep", attach=True)
+        hurt(recorder, server, file, "pp-sleep-1", "1 sleep")
+        halt(recorder, server, "pp-stopped-0", f"{stages}0")
+        hurt(recorder, server, file, "pp-lock-1", "1 lock")
         hurt(recorder, server, file, "pp-sleep-0", "0 sleep")
+        halt(recorder, server, "pp-stopped-1", f"{stages}1")
+        loaded(recorder, server, "pp-load")
         hurt(recorder, server, file, "pp-spin-1", "1 spin")
-        watched(recorder, server, file, "pp-watched-lock-1", "1 lock")
+        watched(recorder, server, file, "pp-watched-lock-0", "0 lock")
+        halt(recorder, server, "pp-killed-1", f"{stages}1", sign=signal.SIGKILL)
 
 
 def single(recorder: Recorder) -> None:
@@ -94,24 +102,41 @@ def replicas(recorder: Recorder) -> None:
         halt(recorder, server, "dp-controller-stopped", "sglang::data_parallel_controller")
 
 
-def in_capture(name: str, what: str) -> Callable[[Recorder], None]:
-    """Return a chapter in which rank 1 does something in the capture of CUDA graphs."""
+def in_capture(name: str, what: str, *, hides: bool = False) -> Callable[[Recorder], None]:
+    """Return a chapter in which the last rank does something in the capture of CUDA graphs.
+
+    The custom all-reduce of older releases registers its buffers with all ranks when a capture ends, also when
+    it ends by an exception, which then hides behind that collective.
+    """
 
     def chapter(recorder: Recorder) -> None:
-        draft = recorder.arguments.draft
-        ranks = recorder.arguments.ranks
-        given: dict[str, Any] = {"draft": draft, "tensor_parallel": ranks, "starts_hurt": name}
-        with recorder.server(name, True, **given) as (server, _):
-            mark = wait_for(recorder, server, ("Capture", "begin"))
-            recorder.log(name, "capture" if mark else "no capture")
-            # Kernels are compiled first.
-            until = min(recorder.until() - 15, time.monotonic() + 150)
-            while server.process.poll() is None and time.monotonic() < until:
+        given: dict[str, Any] = {"draft": recorder.arguments.draft, "starts_hurt": name}
+        given["tensor_parallel"] = recorder.arguments.ranks
+        given["extra"] = [] if hides else ["--disable-custom-all-reduce"]
+        given["extra"] += ["--cuda-graph-max-bs", "4"]
+        with recorder.server(name, True, **given) as (server, file):
+            began = Path(f"{file}.began")
+            while server.process.poll() is None and not began.exists():
+                if time.monotonic() > recorder.until():
+                    raise RuntimeError(f"the hurt did not come: {server.log()[-1500:]}")
                 time.sleep(0.1)
+            recorder.log(name, "began")
+            time.sleep(recorder.arguments.settle + 2)
             with recorder.alone(name):
                 keep_or_collect(recorder, server, f"capture-{name}", what)
 
     return chapter
+
+
+def ranks(recorder: Recorder) -> None:
+    """Ranks of one server that are well: idle, and at work."""
+    given: dict[str, Any] = {"draft": recorder.arguments.draft}
+    given["tensor_parallel"] = recorder.arguments.ranks
+    extra = ["--disable-custom-all-reduce"]
+    with recorder.server("ranks", True, extra=extra, **given) as (server, _):
+        recorder.ready(server)
+        idle(recorder, server, "tp-idle")
+        loaded(recorder, server, "tp-load")
 
 
 def abort(recorder: Recorder) -> None:
@@ -231,8 +256,11 @@ def old_capture(recorder: Recorder) -> None:
 CHAPTERS: dict[str, Callable[[Recorder], None]] = {
     "tensor": tensor, "single": single, "pipeline": pipeline, "replicas": replicas, "disk": disk, "old": old,
     "old_capture": old_capture, "abort": abort, "ended": ended, "watched_capture": watched_capture,
+    "ranks": ranks,
     "oom": in_capture("oom", "the last rank runs out of GPU memory in a capture"),
     "fail": in_capture("fail", "the last rank raises an exception in a capture"),
+    "hidden": in_capture("hidden", "the last rank raises an exception in a capture, which hides", hides=True),
+    "hidden_oom": in_capture("hidden_oom", "the last rank runs out of GPU memory in a capture, which hides", hides=True),
 }  # fmt: skip
 
 
@@ -246,6 +274,7 @@ def main() -> None:
     parser.add_argument("--draft", default="drafts/specforge")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--work", type=Path, default=Path("/tmp/hang-gpu-more"))
+    parser.add_argument("--turn", type=Path, help="a file: recordings of two releases take turns")
     parser.add_argument("--deadline", type=float, default=420)
     parser.add_argument(
         "--settle", type=float, default=2.5, help="seconds until the first snapshot"

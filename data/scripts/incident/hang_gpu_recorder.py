@@ -26,7 +26,9 @@ from snapshots import family, find
 
 ROOT = Path(__file__).resolve().parents[3]
 LAST = 12
-STARTS = {"oom": "capture-oom", "fail": "capture-fail"}
+STARTS = {
+    "oom": "capture-oom", "fail": "capture-fail", "hidden_oom": "capture-oom", "hidden": "capture-fail",
+}  # fmt: skip
 
 
 class Recorder:
@@ -37,9 +39,7 @@ class Recorder:
         self.log = Log(arguments.out / "log.txt")
         self.deadline = Deadline(arguments.deadline)
         self.truth: dict[str, Any] = {}
-        self.turn = (
-            arguments.work / "turn"
-        )  # a file: two recordings, of two releases, take turns too
+        self.turn: Path = arguments.turn or arguments.work / "turn"
         self.writing = threading.Lock()
         self.ports = iter(range(arguments.port, arguments.port + 4000, 100))
 
@@ -232,6 +232,26 @@ def idle(recorder: Recorder, server: Server, name: str, *, attach: bool = False)
         recorder.collect(server, name, "nothing was done; nobody asked for anything")
         if attach:
             recorder.attach(server, name)
+
+
+def loaded(recorder: Recorder, server: Server, name: str) -> None:
+    """Record a server that answers one long request after the other."""
+    with recorder.alone(name):
+        asking = threading.Event()
+
+        def ask() -> None:
+            while not asking.is_set():
+                server.post({**LONG, "sampling_params": {**LONG["sampling_params"], "max_new_tokens": 400}})
+
+        asked = [threading.Thread(target=ask, daemon=True) for _ in range(2)]
+        for one in asked:
+            one.start()
+        time.sleep(recorder.arguments.settle)
+        recorder.collect(server, name, "two long requests at a time are under way")
+        asking.set()
+        for one in asked:
+            one.join(30)
+        recorder.truth[name]["answered"] = [not one.is_alive() for one in asked]
 
 
 def keep_or_collect(recorder: Recorder, server: Server, name: str, what: str) -> None:

@@ -155,21 +155,42 @@ ACTS = {
 }  # fmt: skip
 
 
+def act(file: str, capturing: bool = False) -> None:
+    """Do what the file says, if this rank is meant."""
+    import torch
+
+    if not os.path.exists(file):
+        return
+    rank, _, word = Path(file).read_text().partition(" ")
+    replica = re.search(r"_DP\d+", Path("/proc/self/cmdline").read_text())
+    here = {"*", str(torch.distributed.get_rank()), replica[0][1:] if replica else ""}
+    if capturing:
+        word = word.removeprefix("capture-")
+    if word in ACTS and rank in here:
+        Path(f"{file}.began").touch()
+        ACTS[word](file)
+
+
 def factory(config: dict[str, Any]) -> Callable[..., None]:
     """Return the hook; `config["file"]` is the file that it looks for."""
-    file = config["file"]
 
     def hook(module: Any, inputs: Any, output: Any) -> None:
-        import torch
-
-        if not os.path.exists(file):
-            return
-        rank, _, word = Path(file).read_text().partition(" ")
-        replica = re.search(r"_DP\d+", Path("/proc/self/cmdline").read_text())
-        here = {"*", str(torch.distributed.get_rank()), replica[0][1:] if replica else ""}
-        if word.startswith("capture-") and torch.cuda.is_current_stream_capturing():
-            word = word.removeprefix("capture-")
-        if word in ACTS and rank in here:
-            ACTS[word](file)
+        act(config["file"])
 
     return hook
+
+
+def in_captures(module: Any) -> None:
+    """Let a module act in the captures of CUDA graphs: SGLang registers its hooks only after them."""
+    import torch
+    from sglang.srt.server_args import get_global_server_args
+
+    forward = module.forward
+
+    def acting(self: Any, *given: Any, **named: Any) -> Any:
+        hooks = get_global_server_args().forward_hooks
+        if hooks and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+            act(hooks[0]["config"]["file"], capturing=True)
+        return forward(self, *given, **named)
+
+    module.forward = acting

@@ -1,0 +1,49 @@
+"""Let the ranks of an unpacked SGLang share the first GPU: for hosts with one.
+
+    python3 data/scripts/incident/one_card.py ~/engine
+
+Three places of the unpacked engine are changed. Every scheduler gets the first GPU, and a host name of its own for
+NCCL (which refuses two ranks of one host on one card, and now talks through sockets); the P2P check of the custom
+all-reduce, which asks for a second GPU, says yes; and the MLP of Llama asks `mischief.py` in a capture, because
+SGLang registers forward hooks only after its captures. Nothing else of the engine is touched.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+SHARED = "server_args.base_gpu_id  # all ranks share one card\n"
+HOST = '                    __import__("os").environ["NCCL_HOSTID"] = f"stage {pp_rank} rank {tp_rank}"\n'
+CHANGES = (
+    (
+        "entrypoints/engine.py",
+        r"(gpu_id = )\(\n\s+server_args\.base_gpu_id\n.*\n.*\n\s+\)\n",
+        lambda found: found[1] + SHARED + HOST,
+    ),
+    (
+        "distributed/device_communicators/custom_all_reduce_utils.py",
+        r"def can_p2p\(.*\n",
+        lambda found: found[0] + "    return True  # the peer is on the same card\n",
+    ),
+    (
+        "models/llama.py",
+        r"\Z",
+        lambda _: "\n\nimport mischief\n\nmischief.in_captures(LlamaMLP)\n",
+    ),
+)  # fmt: skip
+
+
+def share(engine: Path) -> None:
+    """Change the unpacked engine; a second call is refused, and so is a release that reads otherwise."""
+    for name, pattern, text in CHANGES:
+        file = engine / "sglang" / "srt" / name
+        changed, times = re.subn(pattern, text, file.read_text())
+        if times != 1 or "import mischief\n\nmischief" in file.read_text():
+            raise ValueError(f"{name} is not as expected")
+        file.write_text(changed)
+
+
+if __name__ == "__main__":
+    share(Path(sys.argv[1]))
