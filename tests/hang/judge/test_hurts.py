@@ -1,9 +1,9 @@
 """States of real servers on H200, each recorded by the collector or by the watch.
 
 Sixteen of SGLang 0.5.14 with two ranks (`data/scripts/incident/hang_gpu_hurts.py`; `truth.json` next to the
-zips says what was done): the rank that was hurt is behind. The others, of 0.5.14 and 0.5.11 with replicas and
-with one rank, are of `hang_gpu_more.py`; what is expected of them (`expected.json`) was written before they
-were recorded.
+zips says what was done): the rank that was hurt is behind. The others, of 0.5.14 and 0.5.11, are of
+`hang_gpu_more.py`: replicas and one rank (`more`), and two ranks that share a card (`shared`). What is expected of
+them (`expected.json`) was written before they were recorded.
 """
 
 from __future__ import annotations
@@ -16,8 +16,13 @@ import pytest
 import workbench
 
 FOLDER = Path(__file__).parents[1] / "cases" / "gpu" / "hurts"
-MORE = FOLDER.parent / "more"
-MORE_EXPECTED = json.loads((MORE / "expected.json").read_text())
+OTHERS = {
+    f"{folder}/{name}": expected
+    for folder in ("more", "shared")
+    for name, expected in json.loads(
+        (FOLDER.parent / folder / "expected.json").read_text()
+    ).items()
+}
 # The states that are right, and the ranks that have to be named; an abstention names none.
 EXPECTED: dict[str, tuple[set[str], tuple[int, ...]]] = {
     "idle": ({"idle"}, ()),
@@ -63,14 +68,15 @@ def test_what_the_watch_recorded_by_itself_names_the_rank() -> None:
 
 
 def test_every_further_recording_is_judged() -> None:
-    assert set(MORE_EXPECTED) == {path.stem for path in MORE.glob("*.zip")}
+    recorded = {f"{path.parent.name}/{path.stem}" for path in FOLDER.parent.glob("*/*.zip")}
+    assert set(OTHERS) == {name for name in recorded if not name.startswith("hurts/")}
 
 
-@pytest.mark.parametrize("name", MORE_EXPECTED)
-def test_a_hurt_of_replicas_of_one_rank_or_of_an_older_release(name: str) -> None:
-    expected = MORE_EXPECTED[name]
-    got = workbench.open_evidence(MORE / f"{name}.zip")
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_hurt_of_other_servers_is_as_expected_beforehand(name: str) -> None:
+    expected = OTHERS[name]
+    got = workbench.open_evidence(FOLDER.parent / f"{name}.zip")
     assert got.state in expected["states"]
     assert set(expected.get("must", ())) <= set(got.odd_ranks) <= set(expected["may"])
     assert (got.ok is True) is expected.get("ok", False)
-    assert got.version == ("0.5.11" if name.startswith("old-") else "0.5.14")
+    assert got.version == ("0.5.11" if "/old-" in name else "0.5.14")
