@@ -7,12 +7,14 @@ On a host with two GPUs::
     python3 data/scripts/incident/hang_gpu_more.py --engine ~/old ... --chapters old old_capture --port 36000
 
 With one GPU: `--ranks 1 --at-once`, the chapters `single`, `replicas` (whose controller has to be told to put
-both on one GPU), `oom`, `fail`, `disk`, `old` and `old_capture`; nothing then waits for another's GPU.
+both on one GPU), `disk`, `old` and `old_capture`; nothing then waits for another's GPU. With an engine that
+`one_card.py` changed, `pipeline`, too, and with `--ranks 2` `ranks`, `oom`, `fail`, `hidden` and `hidden_oom`
+(one hurt at a time, as on two GPUs).
 
 Each chapter is a server. They start at the same time, and one hurt at a time is done and recorded (with
 --at-once: one of each server): servers that have nothing to do leave the GPUs alone. `cases.tar` grows with
 every case; `truth.json` says what was done and how it went. What is expected of each is in
-tests/hang/cases/gpu/more/expected.json, and was written before the first recording.
+tests/hang/cases/gpu/more/expected.json and shared/expected.json, written before the first recording.
 """
 
 from __future__ import annotations
@@ -105,8 +107,8 @@ def replicas(recorder: Recorder) -> None:
 def in_capture(name: str, what: str, *, hides: bool = False) -> Callable[[Recorder], None]:
     """Return a chapter in which the last rank does something in the capture of CUDA graphs.
 
-    The custom all-reduce of older releases registers its buffers with all ranks when a capture ends, also when
-    it ends by an exception, which then hides behind that collective.
+    The custom all-reduce registers its buffers with all ranks when a capture ends (in 0.5.14 the older one),
+    also when it ends by an exception, which then hides behind that collective.
     """
 
     def chapter(recorder: Recorder) -> None:
@@ -260,7 +262,7 @@ CHAPTERS: dict[str, Callable[[Recorder], None]] = {
     "oom": in_capture("oom", "the last rank runs out of GPU memory in a capture"),
     "fail": in_capture("fail", "the last rank raises an exception in a capture"),
     "hidden": in_capture("hidden", "the last rank raises an exception in a capture, which hides", hides=True),
-    "hidden_oom": in_capture("hidden_oom", "the last rank runs out of GPU memory in a capture, which hides", hides=True),
+    "hidden_oom": in_capture("hidden_oom", "the same with a memory error", hides=True),
 }  # fmt: skip
 
 

@@ -241,7 +241,9 @@ def loaded(recorder: Recorder, server: Server, name: str) -> None:
 
         def ask() -> None:
             while not asking.is_set():
-                server.post({**LONG, "sampling_params": {**LONG["sampling_params"], "max_new_tokens": 400}})
+                server.post(
+                    {**LONG, "sampling_params": {**LONG["sampling_params"], "max_new_tokens": 400}}
+                )
 
         asked = [threading.Thread(target=ask, daemon=True) for _ in range(2)]
         for one in asked:

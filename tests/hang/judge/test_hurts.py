@@ -2,8 +2,8 @@
 
 Sixteen of SGLang 0.5.14 with two ranks (`data/scripts/incident/hang_gpu_hurts.py`; `truth.json` next to the
 zips says what was done): the rank that was hurt is behind. The others, of 0.5.14 and 0.5.11, are of
-`hang_gpu_more.py`: replicas and one rank (`more`), and two ranks that share a card (`shared`). What is expected of
-them (`expected.json`) was written before they were recorded.
+`hang_gpu_more.py`: replicas and one rank (`more`), and two ranks that share a card (`shared`). What is
+expected of them (`expected.json`) was written before they were recorded.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ FOLDER = Path(__file__).parents[1] / "cases" / "gpu" / "hurts"
 OTHERS = {
     f"{folder}/{name}": expected
     for folder in ("more", "shared")
-    for name, expected in json.loads(
-        (FOLDER.parent / folder / "expected.json").read_text()
-    ).items()
+    for name, expected in json.loads((FOLDER.parent / folder / "expected.json").read_text()).items()
 }
 # The states that are right, and the ranks that have to be named; an abstention names none.
 EXPECTED: dict[str, tuple[set[str], tuple[int, ...]]] = {
@@ -80,3 +78,13 @@ def test_a_hurt_of_other_servers_is_as_expected_beforehand(name: str) -> None:
     assert set(expected.get("must", ())) <= set(got.odd_ranks) <= set(expected["may"])
     assert (got.ok is True) is expected.get("ok", False)
     assert got.version == ("0.5.11" if "/old-" in name else "0.5.14")
+
+
+@pytest.mark.parametrize("name", ["capture-hidden", "old-capture-hidden", "old-capture-hidden_oom"])
+def test_who_left_the_capture_is_told_and_a_shared_card_counts_once(name: str) -> None:
+    got = workbench.open_evidence(FOLDER.parent / "shared" / f"{name}.zip")
+    [note] = [one for one in got.findings if one.code == "left_the_capture"]
+    assert note.title.startswith("TP1 registers the buffers of its capture, TP0 is still in")
+    assert any(text.startswith("1 GPU: ") for text in got.findings[0].evidence_for)
+    assert "which rank is at fault is not known" in got.findings[0].title
+    assert got.findings[0].next_step.startswith("--disable-custom-all-reduce")

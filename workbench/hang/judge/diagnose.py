@@ -21,6 +21,7 @@ from workbench.hang.judge import (
 )
 from workbench.hang.judge.diagnosis import HangDiagnosis
 from workbench.hang.judge.experiments import BY_PLACE, plan
+from workbench.hang.judge.findings import findings
 from workbench.hang.judge.gpu_load import load
 from workbench.hang.judge.join import rank_groups
 from workbench.hang.judge.rank_group import BUSY_GPU, GroupRank, RankGroup
@@ -74,7 +75,7 @@ def diagnose(scene: Scene) -> HangDiagnosis:
         tree=rows.merged_tree(scene, groups),
         timeline=group.story.spans,
         threads=rows.threads_of(scene, groups),
-        findings=evidence.findings(worst, experiment, verdict.sentence),
+        findings=findings(worst, experiment, verdict.sentence),
         notes=(
             *scene.notes,
             *evidence.notes(scene, judgements, worst),
@@ -274,7 +275,8 @@ def _main_pid(scene: Scene) -> str:
 def _permuted(group: RankGroup, odd: GroupRank) -> dict[str, str]:
     """Return the visible GPUs with the odd rank's changed for its neighbour's.
 
-    Not where its GPU computes, or where all GPUs are busy: then it is not the GPU that sets the rank apart.
+    Not where its GPU computes, where all GPUs are busy, or where ranks share one: then it is not the GPU that
+    sets the rank apart.
     """
     used = [rank.gpu.utilisation or 0.0 for rank in group.alive if rank.gpu is not None]
     if odd not in group.alive:
@@ -284,6 +286,9 @@ def _permuted(group: RankGroup, odd: GroupRank) -> dict[str, str]:
     if used and len(used) == len(group.alive) and min(used) >= BUSY_GPU:
         return {}
     same_host = [rank for rank in group.alive if rank.host == odd.host]
+    read = [rank.gpu.index for rank in same_host if rank.gpu is not None]
+    if len(set(read)) < len(read):  # ranks share one
+        return {}
     given = group.environment.get("CUDA_VISIBLE_DEVICES", "")
     devices = given.split(",") if given else [str(i) for i in range(len(same_host))]
     at = same_host.index(odd)

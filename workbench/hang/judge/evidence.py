@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from workbench.core.finding import Experiment, Finding, Severity
 from workbench.errors import shorten
 from workbench.facts import engines, vllm_startup
-from workbench.hang.judge import gpu_load, halts, waits, wording
+from workbench.hang.judge import halts, waits, wording
 from workbench.hang.judge.phases import MarkedLine
-from workbench.hang.judge.rank_group import BUSY_GPU, GroupRank, RankGroup
+from workbench.hang.judge.rank_group import GroupRank, RankGroup
 from workbench.hang.judge.rules import Judgement, Rule
 from workbench.hang.judge.tracked_rank import BUSY_IO
 from workbench.hang.records import FAULTS, WELL, Phase, Scene
@@ -31,9 +30,6 @@ _TELLING = (
 _PROCESSES = {
     "DetokenizerManager": "the detokenizer", "TokenizerManager": "the tokenizer manager",
     "DataParallelController": "the data parallel controller",
-}  # fmt: skip
-_SEVERITY: dict[str, Severity] = {
-    "slow": "warning", "cannot_tell": "warning", "idle": "note", "serving": "note"
 }  # fmt: skip
 
 
@@ -127,7 +123,9 @@ def summary(judged: Judgement, groups: Sequence[RankGroup]) -> str:
         halted = {halts.words(rank.process) if rank.stopped else "" for rank in odd}
         how = " or ".join(sorted(halted)) if "" not in halted else "apart from the others"
         return f"{state} {where}: {names(odd)} {_is(odd)} {how}{theirs}"
-    return f"{state} {where}: {rule.evidence}; there is no odd rank"
+    alike = len({(rank.wait, rank.place) for rank in group.alive}) <= 1
+    whose = "there is no odd rank" if alike else "which rank is at fault is not known"
+    return f"{state} {where}: {rule.evidence}; {whose}"
 
 
 def _raiser(error: MarkedLine) -> str:
@@ -198,7 +196,9 @@ def _standing(group: RankGroup) -> list[str]:
 
 
 def _devices(group: RankGroup) -> list[str]:
-    gpus = [rank.gpu for rank in group.alive if rank.gpu is not None] or list(group.gpus)
+    # Ranks may share one.
+    read = {(gpu.host, gpu.index): gpu for rank in group.alive if (gpu := rank.gpu) is not None}
+    gpus = list(read.values()) or list(group.gpus)
     texts = []
     for label, unit, values in (
         ("utilisation", "%", [gpu.utilisation for gpu in gpus]),
@@ -211,17 +211,6 @@ def _devices(group: RankGroup) -> list[str]:
             between = f"{low:.0f}" if round(low) == round(high) else f"{low:.0f}–{high:.0f}"
             texts.append(f"{label} {between} {unit}")
     return [f"{words_of(len(gpus), 'GPU')}: {', '.join(texts)}"] if texts else []
-
-
-def _resting(group: RankGroup) -> str:
-    """Return whose GPU rests while all others are busy: theirs has no kernel of the collective."""
-    read = [(rank, rank.gpu) for rank in group.alive if rank.gpu is not None]
-    rests = [(rank, gpu) for rank, gpu in read if gpu_load.load(gpu) == "rests"]
-    busy = [rank for rank, gpu in read if (gpu.utilisation or 0.0) >= BUSY_GPU]
-    if not rests or len(rests) > len(busy) or len(rests) + len(busy) < len(read):
-        return ""
-    used = max(gpu.utilisation or 0.0 for _, gpu in rests)
-    return f"the GPU of {names(rank for rank, _ in rests)} is at {used:.0f} %, those of all others are busy"
 
 
 def words_of(count: int, noun: str) -> str:
@@ -245,7 +234,7 @@ def _log(group: RankGroup, phase: Phase, rule: Rule) -> list[str]:
     if group.progressed:
         texts.append("the log has a batch from between the snapshots, or later")
     if rule.state not in WELL:
-        texts += [_quoted(error) for error in _errors(group) if not group.later(error)]
+        texts += [quoted(error) for error in _errors(group) if not group.later(error)]
     return texts[:MOST]
 
 
@@ -269,7 +258,8 @@ def raised(group: RankGroup) -> MarkedLine | None:
     return next((one for one in group.story.errors_of("exception") if not group.later(one)), None)
 
 
-def _quoted(error: MarkedLine) -> str:
+def quoted(error: MarkedLine) -> str:
+    """Return a line of the log with its number, and how its traceback ends."""
     ended = f" … {shorten(error.ended, 120)}" if error.ended else ""
     return f"log line {error.line.number}: {shorten(error.line.text, 160)}{ended}"
 
@@ -280,7 +270,7 @@ def speaking_against(
     """Return what speaks against the verdict, or weakens it."""
     texts = []
     if rule.state in WELL:
-        texts += [_quoted(error) for error in _errors(group) if not group.later(error)][:MOST]
+        texts += [quoted(error) for error in _errors(group) if not group.later(error)][:MOST]
         if group.port_open is False:
             texts.append(
                 "the port is closed: requests get no answer, even if the ranks are healthy"
@@ -380,82 +370,6 @@ def _bracketed(group: RankGroup, rule: Rule) -> list[str]:
     return texts
 
 
-def findings(judged: Judgement, experiment: Experiment, sentence: str) -> tuple[Finding, ...]:
-    """Return the verdict as a finding, and what else was found."""
-    group, rule = judged.group, judged.rule
-    first = Finding(
-        code=f"hang.{rule.code}",
-        severity=_SEVERITY.get(rule.state, "error"),
-        title=sentence,
-        detail=rule.cause,
-        evidence_for=speaking_for(group, judged.phase, rule),
-        evidence_against=speaking_against(group, judged.phase, rule, judged.odd),
-        confidence=judged.confidence,
-        next_step=experiment.change,
-        experiment=experiment,
-    )
-    return (first, *_further(judged))
-
-
-def _further(judged: Judgement) -> list[Finding]:
-    group, rule = judged.group, judged.rule
-    found: list[Finding] = []
-
-    def note(code: str, title: str, detail: str) -> None:
-        found.append(Finding(code, "note", title, detail, confidence="likely"))
-
-    if group.alive and group.story.errors_of("heartbeat"):
-        note(
-            "later_aborted",
-            "the log ends with NCCL's heartbeat abort",
-            "The abort is the end of a hang, not its cause.",
-        )
-    if group.alive and not group.complete and not judged.odd and rule.state == "hung":
-        note(
-            "nobody_accused",
-            "a culprit is not named",
-            "The stack of a rank is missing, and the others may be waiting for that rank.",
-        )
-    alike = len({(rank.wait, rank.place) for rank in group.alive}) == 1
-    if rule.state == "hung" and group.complete and not judged.odd and len(group.alive) > 1:
-        places = "; ".join(f"{name_of(r)} in {place_of(r)}" for r in group.alive[:4])
-        if alike:
-            note(
-                "all_alike",
-                "all ranks are at the same place",
-                "Their stacks do not point at one rank.",
-            )
-        else:
-            note(
-                "no_culprit",
-                "the ranks are at different places, and by the rules none of them is behind",
-                places,
-            )
-    for one in group.story.errors_of("xid")[:MOST]:
-        note(
-            "xid",
-            f"the kernel reports Xid {one.event.facts['xid']} of the GPU {one.event.facts['device']}",
-            _quoted(one),
-        )
-    if resting := _resting(group):
-        note(
-            "gpu_at_rest",
-            resting,
-            "It runs no kernel of the collective: that rank has not launched it, or is through with it.",
-        )
-    counts = group.story.addresses
-    if len(set(counts.values())) > 1:
-        parts = ", ".join(f"rank {rank}: {n}" for rank, n in counts.items())
-        note("addresses_differ", "the ranks registered different numbers of graph addresses", parts)
-    if group.behind:
-        title = (
-            f"by NCCL's own counts ranks {wording.spans(group.behind)} launched fewer collectives "
-            f"({group.counts})"
-        )
-        note("ras_behind", title, "NCCL RAS sees its own communicators, not gloo's.")
-    return found
-
-
 def notes(scene: Scene, judgements: Sequence[Judgement], worst: Judgement) -> list[str]:
     """Return what has to be known to read the verdict."""
     texts = []
@@ -475,7 +389,7 @@ def notes(scene: Scene, judgements: Sequence[Judgement], worst: Judgement) -> li
     texts += [
         shorten(
             f"after the last snapshot{'' if error.zoned else ' (if its clock is UTC)'} the log reports: "
-            + _quoted(error),
+            + quoted(error),
             300,
         )
         for error in _errors(group)

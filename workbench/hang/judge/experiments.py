@@ -47,7 +47,8 @@ STEPS: Mapping[str, Step] = {
         spellings=("--disable-custom-all-reduce",),
         sets=("disable-custom-all-reduce", "true"),
         right="the server starts: the custom all-reduce (its registration of graph buffers, or P2P) is "
-        "involved. " + _LONG,
+        "involved; or it ends with an exception in the log, which the registration had hidden: read that. "
+        + _LONG,
         wrong="it hangs in the same place: look at NCCL itself, or at one rank's own work",
         cost="one start; all-reduce of small batches is slower",
     ),

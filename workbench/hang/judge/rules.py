@@ -259,7 +259,7 @@ RULES: tuple[Rule, ...] = (
          ("local_weights", "soft_watchdog"), names=apart),
     Rule("buffer_registration", "hung",
          lambda k, p: c.frozen(k) and (c.any_inside(k, c.REGISTRATION) or c.differing_buffers(k)),
-         "the ranks are in the registration of graph buffers for the custom all-reduce",
+         "a rank is in the registration of graph buffers for the custom all-reduce",
          "a rank left its capture by an exception that the registration hides, or the ranks captured "
          "different numbers of buffers", ("custom_all_reduce_off", "decode_graphs_off"), names=apart),
     Rule("autotuner", "hung", lambda k, p: c.frozen(k) and c.any_inside(k, c.AUTOTUNE),
