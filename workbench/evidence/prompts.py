@@ -46,6 +46,11 @@ def without_prompts(line: str) -> str:
     return line
 
 
+def may_hold_prompts(block: bytes) -> bool:
+    """Whether a line of a block of a log may be another one without its prompts: a search of all at once."""
+    return any(word.encode() in block for word in (*_REQUEST_WORDS, *_PROMPT_WORDS))
+
+
 def without_all_prompts(text: str) -> str:
     """Return a text of one or of many lines without requests, prompts and their tokens."""
     # A search for one word is a hundred times faster than a pattern, and most texts have none.

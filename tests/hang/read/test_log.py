@@ -298,3 +298,40 @@ def test_any_lines_are_read(lines: list[str]) -> None:
         for line in found.log.lines:
             assert line.text.isprintable()
             assert line.number <= max(found.log.total_lines, 1)
+
+
+AWKWARD = (
+    f"[2026-11-29 18:30:49 TP0] {ARGS}",
+    f"[2026-11-29 18:30:49] {ARGS}",
+    "[2026-11-29 18:30:49 TP1] ERROR: no [2026-11-29 18:30:50 TP0] two",
+    "[2026-11-29 18:30:49 TP1] Capturing batches (bs=1): 0%|\rCapturing batches (bs=1): 9%|",
+    "[2026-11-29 18:30:49.123 DP1 TP1]  WARNING: a tail  ",
+    "[2026-11-29 18:30:49 TP1]",
+    "[2026-11-29 99:30:49 TP1] no clock",
+    "[2026-11-29 18:30:49 TP1] " + "x" * 5000,
+    "[rank1]:[E1129 18:30:59.123456789 x",
+    "[2026-11-29 18:30:49 TP1] a bell \x07, a word of RTL \u202e",
+)
+
+
+def test_the_short_way_of_ordinary_lines_reads_as_the_long_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nearly every line of a long log is one message: it is read without the search for others."""
+    lines = [*AWKWARD]
+    for path in INCIDENT.parent.rglob("server.log"):
+        lines += path.read_text(errors="replace").split("\n")
+    short = [list(module._pieces(line, 1, 2026)) for line in lines]
+    assert sum(line.startswith("[") and module._is_one(line) for line in lines) > 1000
+    monkeypatch.setattr(module, "_is_one", lambda line: False)
+    assert short == [list(module._pieces(line, 1, 2026)) for line in lines]
+
+
+@pytest.mark.parametrize("size", [1 << 20, (1 << 20) + 7, 5 << 20])
+def test_a_line_is_put_together_over_blocks_of_a_file(size: int) -> None:
+    """Blocks end inside of lines; a line of more than four blocks is cut."""
+    whole = b"[2026-11-29 18:30:49 TP1] " + b"x" * size + b"\n[2026-11-29 18:30:50 TP0] end\n"
+    found = read(whole).log
+    assert (found.lines[-1].text, found.lines[-1].rank) == ("end", "TP0")
+    assert found.lines[0].rank == "TP1"
+    assert found.total_lines == (2 if size < 4 << 20 else 3)

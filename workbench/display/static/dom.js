@@ -43,7 +43,7 @@ export function sign(state, glyphs, extra = "") {
 
 /** Text with `code` between backticks. */
 export function prose(text) {
-  return text.split(/`([^`\n]+)`/).map((part, at) => (at % 2 ? h("code", {}, part) : part));
+  return text.split(/`([^`\n]+)`/).map((part, at) => (at % 2 ? h("code", { class: part.includes(" ") ? "" : "wb-whole" }, part) : part));
 }
 
 /** A name in monospace, shortened in its middle by the style sheet, whole in its title. */

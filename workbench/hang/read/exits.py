@@ -9,6 +9,7 @@ from workbench.facts.startup_markers import Event
 from workbench.hang.records import LogLine
 
 _NORMAL_END = re.compile(r"\b(?:SIGTERM|SIGINT) received|Gracefully exiting|KeyboardInterrupt")
+_END_WORDS = ("received", "Gracefully", "KeyboardInterrupt")  # found faster than a pattern
 _REPORTED = re.compile(
     r"^\s*(?:rank\s+: (?P<rank>\d{1,6}) \(local_rank: \d+\)|exitcode\s+: (?P<code>-?\d{1,4}) \(pid: \d+\))"
 )
@@ -21,11 +22,11 @@ def exits(lines: Sequence[LogLine], events: Sequence[Event | None]) -> dict[int,
     found: dict[int, int] = {}
     reported: int | None = None
     for line, event in zip(lines, events, strict=True):
-        if _NORMAL_END.search(line.text):
+        text = line.text
+        if any(word in text for word in _END_WORDS) and _NORMAL_END.search(text):
             return found
-        if (
-            row := _REPORTED.match(line.text)
-        ) is not None:  # torchrun's report: a rank, then its code
+        # torchrun's report: a rank, then its code
+        if " : " in text and (row := _REPORTED.match(text)) is not None:
             if row["rank"] is None and reported is not None:
                 found.setdefault(reported, int(row["code"]))
             reported = None if row["rank"] is None else int(row["rank"])

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import IO
 
 from workbench.errors import clean
-from workbench.evidence.redact import without_prompts
+from workbench.evidence.prompts import may_hold_prompts, without_prompts
 from workbench.facts.engine_phases import marker_reader
 from workbench.facts.engines import engine_of_line
 from workbench.facts.startup_markers import Event
@@ -48,6 +48,7 @@ _STAMP = re.compile(
 )
 _BAR = re.compile(r"(?:it/s|s/it|B/s|\?)\]\s*$|\|\s*\d+/\d+ \[[^\]]{0,60}\]?\s*$")
 _PREFIXED = re.compile(r"^[^'\"{}]{0,120}$")
+_LEVEL = re.compile(r"[A-Z]{4,8}:")
 _PROGRESS = re.compile(
     r"(?=Capturing batches \(|Multi-thread loading [a-z ]{0,30}:"
     r"|Loading (?:safetensors|pt|np_cache) checkpoint shards:)"
@@ -286,26 +287,19 @@ def _select(stream: IO[bytes]) -> _Text:
             damaged, block = str(error) or type(error).__name__, b""
         if not block:
             break
-        block = rest + block
         cut = block.rfind(b"\n") + 1
-        if not cut and len(block) > 4 * _BLOCK:  # a line without an end is cut into several
+        if (
+            not cut and len(rest) + len(block) > 4 * _BLOCK
+        ):  # a line without an end is cut into several
             cut = len(block)
-        rest = block[cut:]
         if cut:
-            chosen.add(block[:cut])
+            chosen.add(b"".join((rest, memoryview(block)[:cut])))  # copied once
+        rest = block[cut:] if cut else rest + block
     if rest:
         chosen.add(rest)
     text = _Text([], chosen.line, chosen.launches, chosen.arguments)
     for number, block in (*chosen.head, *chosen.middle, *chosen.tail):
-        pieces = block.split(b"\n")
-        if pieces and not pieces[-1]:
-            pieces.pop()
-        for index, line in enumerate(pieces):
-            shown = line[:_LONGEST_RAW].rstrip(b"\r").decode("utf-8", "replace")
-            shown = without_prompts(shown)
-            text.lines.append(
-                (number + index + 1, _ANSI.sub("", shown) if "\x1b" in shown else shown)
-            )
+        text.lines += enumerate(_shown(block), number + 1)
     bare = without_prefix([line for _, line in text.lines])
     text.lines = [(number, line) for (number, _), line in zip(text.lines, bare, strict=True)]
     if chosen.left_out:
@@ -317,8 +311,22 @@ def _select(stream: IO[bytes]) -> _Text:
     return text
 
 
+def _shown(block: bytes) -> list[str]:
+    """Return the lines of a block as text, without prompts and colours."""
+    pieces = block.split(b"\n")
+    if pieces and not pieces[-1]:
+        pieces.pop()
+    lines = [line[:_LONGEST_RAW].rstrip(b"\r").decode("utf-8", "replace") for line in pieces]
+    if may_hold_prompts(block):
+        lines = [without_prompts(line) for line in lines]
+    return [_ANSI.sub("", line) for line in lines] if b"\x1b" in block else lines
+
+
 def _pieces(line: str, number: int, year: int) -> Iterator[LogLine]:
     """Split a line of the file into the messages that share it, each with its clock and rank."""
+    if line.startswith("[") and _is_one(line) and (match := _STAMP.match(line)):
+        yield _stamped(match, line[match.end() :], number)  # nearly every line of a long log
+        return
     if len(line) > LONGEST_LINE and _LAUNCH.decode() not in line:
         line = line[: LONGEST_LINE // 2] + line[-LONGEST_LINE // 2 :]
     for segment in _segments(line):
@@ -328,17 +336,29 @@ def _pieces(line: str, number: int, year: int) -> Iterator[LogLine]:
             yield _unstamped(before, number, year)
         for index, match in enumerate(starts):
             end = starts[index + 1].start() if index + 1 < len(starts) else len(segment)
-            message = segment[match.end() : end].rstrip()
-            if ARGUMENTS.match(message):  # they are read from the raw line, and may hold keys
-                message = "server_args=…"
-            level = message.partition(":")[0].lower() if re.match(r"[A-Z]{4,8}:", message) else ""
-            yield LogLine(
-                number,
-                clean(message[:LONGEST_LINE]),
-                _clock(match["date"], match["time"], match["part"]),
-                match["rank"].strip(),
-                level,
-            )
+            yield _stamped(match, segment[match.end() : end], number)
+
+
+def _is_one(line: str) -> bool:
+    """Whether a line with a clock is one message: no other clock, no bar that redraws itself."""
+    return (
+        len(line) <= LONGEST_LINE
+        and line.find("[", 1) < 0
+        and "\r" not in line
+        and "oading " not in line
+        and "Capturing " not in line
+    )
+
+
+def _stamped(match: re.Match[str], text: str, number: int) -> LogLine:
+    message = text.rstrip()
+    if ARGUMENTS.match(message):  # they are read from the raw line, and may hold keys
+        message = "server_args=…"
+    level = message.partition(":")[0].lower() if _LEVEL.match(message) else ""
+    date, clock, part, rank = match.groups()
+    return LogLine(
+        number, clean(message[:LONGEST_LINE]), _clock(date, clock, part), rank.strip(), level
+    )
 
 
 def _segments(line: str) -> list[str]:
