@@ -90,6 +90,10 @@ _SIGNED = re.compile(
 _SETTLED = ("None", "True", "False", "true", "false", "")
 
 
+Frames = dict[tuple[Any, ...], dict[str, Any]]
+"""Frames as they are kept, by name, file, module and line."""
+
+
 class Redactor(WordFilter):
     """Takes secrets and names out of evidence; one per case."""
 
@@ -353,32 +357,29 @@ class Redactor(WordFilter):
 
     def dump(self, threads: Any) -> Any:
         """Return a py-spy dump's stacks, and nothing else of it: local variables may be prompts."""
-        known: dict[tuple[Any, ...], dict[str, Any]] = {}
-        names: dict[str, str] = {}
         kept = []
+        known: Frames = {}
         for thread in threads if isinstance(threads, list) else ():
-            if not isinstance(thread, dict):
-                continue
-            one = {key: _number(thread.get(key)) for key in _THREAD}
-            name = _text(thread.get("thread_name"))
-            if name and name not in names:
-                names[name] = self.thread(name)
-            one["thread_name"] = names.get(name)
-            one["frames"] = frames = []
-            given = thread.get("frames")
-            for frame in given if isinstance(given, list) else ():
-                if not isinstance(frame, dict):
-                    continue
+            if isinstance(thread, dict):
+                one = {key: _number(thread.get(key)) for key in _THREAD}
+                name = _text(thread.get("thread_name"))
+                one["thread_name"] = self.thread(name) if name else None
+                one["frames"] = self.frames(thread.get("frames"), known)
+                kept.append(one)
+        return kept
+
+    def frames(self, given: Any, known: Frames) -> list[dict[str, Any]]:
+        """Return the frames of one stack; `known` keeps those of one dump."""
+        frames = []
+        for frame in given if isinstance(given, list) else ():
+            if isinstance(frame, dict):
                 # Ranks and threads stand in the same frames, and there are thousands.
-                key = (
-                    *(_text(frame.get(field)) for field in _FRAME_TEXTS),
-                    _number(frame.get("line")),
-                )
+                texts = (_text(frame.get(field)) for field in _FRAME_TEXTS)
+                key = (*texts, _number(frame.get("line")))
                 if key not in known:
                     known[key] = self._frame(*key)
                 frames.append(known[key])
-            kept.append(one)
-        return kept
+        return frames
 
     def _frame(self, name: str, file: str, module: str, line: Any) -> dict[str, Any]:
         return {

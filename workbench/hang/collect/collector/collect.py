@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import re
 import socket
@@ -15,6 +14,7 @@ from typing import IO, Any
 from workbench.evidence.casefile import CaseWriter, SecretError
 from workbench.evidence.redact import Redactor
 from workbench.hang.collect.collector import (
+    dumps,
     gpus,
     halted,
     known,
@@ -401,11 +401,10 @@ class _Collector:
     def stacks(self, dump: bytes) -> str:
         """Return a dump's stacks as py-spy writes them; nothing where it is damaged."""
         try:
-            threads = json.loads(dump)
+            return dumps.redacted(dump, self.redact)
         except (ValueError, RecursionError):
             self.note("a dump of py-spy's was no JSON, and was left out")
             return ""
-        return json.dumps(self.redact.dump(threads))
 
     def read(self, readings: dict[str, Any]) -> None:
         """Read the GPUs and ask NCCL, beside the dumps: either may wait for a driver or a peer."""
