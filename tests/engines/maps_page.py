@@ -138,7 +138,7 @@ def page(counts: Counts) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Write the page."""
-    counts = json.loads(Path(arguments[0]).read_text()) if arguments else kept()
+    counts = kept() | (json.loads(Path(arguments[0]).read_text()) if arguments else {})
     PAGE.write_text(page(counts), encoding="utf-8")
     return 0
 

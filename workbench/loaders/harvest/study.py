@@ -128,11 +128,14 @@ class Study:
         if more:
             self.assumed, self.rules = [*self.assumed, *more], {}
             return self.observe()
-        self.use_saved = bool(
-            {names.template(k) for k in wanted} - {names.template(k) for k in (*inverted, *found)}
-        ) or any(inverted.get(k, found.get(k, ((), "")))[0] != v[0] for k, v in wanted.items())
-        self.wanted = wanted
         self.every = {k: v for k, v in every.items() if k in self.writes}
+        engine = {names.template(k) for k in (*inverted, *found)}
+        # transformers' names are looked at again at each config if something loads by no other name.
+        loads = {k for k in saved if k in self.every or k in wanted}
+        self.use_saved = bool(set(map(names.template, loads)) - engine) or any(
+            inverted.get(k, found.get(k, ((), "")))[0] != v[0] for k, v in wanted.items()
+        )
+        self.wanted = wanted
         return every
 
     def _harmless(self, every: names.Keys) -> names.Keys:
