@@ -18,6 +18,7 @@ from workbench.loaders.harvest.expressions import (
 from workbench.loaders.harvest.groups import Group
 from workbench.loaders.maps import fields, records
 from workbench.loaders.maps.names import Names
+from workbench.loaders.maps.profiles import _own_parameter
 from workbench.loaders.maps.records import ClassMap
 from workbench.loaders.profile import NotCovered, Refused
 
@@ -304,3 +305,31 @@ def test_layers_come_with_those_of_the_prediction() -> None:
     assert more["kinds"] == ["a", "b", "a", "b", "a"]
     assert harvest_fields.other_lists([0, 1, 1]) == [[1, 1, 0]]
     assert harvest_fields.other_lists("1,2") == ["2,3", "3,5"]
+
+
+@pytest.mark.parametrize(
+    ("parameter", "own"),
+    [
+        ("model.embed_tokens.weight", "model.embed_tokens.weight"),
+        ("lm_head.weight + model.embed_tokens.weight", "model.embed_tokens.weight"),
+        ("lm_head.weight + x.model.embed_tokens.weight", "x.model.embed_tokens.weight"),
+        ("a.embed_tokens.weight + b.embed_tokens.weight", None),
+        ("lm_head.weight + norm.weight", None),
+        (None, None),
+    ],
+)
+def test_of_several_parameters_that_of_the_key_counts(
+    parameter: str | None, own: str | None
+) -> None:
+    slot = records.Slot("model.embed_tokens.weight", parameter, [], [], True)
+    assert _own_parameter(slot) == own
+
+
+def test_a_name_that_raised_whatever_its_shape_raises() -> None:
+    words = {"vision.{}.w": "absent", "lm_head.weight": "raises", "a.w": "loads"}
+    names = Names(ClassMap("m", True, words=words))
+    known = names.find("vision.3.w")
+    assert known is not None
+    assert known.reaction == "raises"
+    assert names.find("lm_head.weight") is None  # it may have raised because of its shape
+    assert names.find("a.w") is None

@@ -458,6 +458,8 @@ def _passed_over(study: Study, first: dict[str, groups.Group]) -> dict[str, str]
         text = names.template(key)
         if key not in study.every and text not in known and text not in said:
             said[text] = loader.one(model, key, shape, dtype)[0]
+            if said[text] == loading.RAISES and loader.raises_by_name(model, key, shape, dtype):
+                said[text] = loading.ABSENT
     return said
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from .names import Keys, Mapping, Shape, seeing_mappings
 
 LOADED, DROPPED, WARNED, RAISES, KEPT = "loads", "dropped", "warned", "raises", "kept"
+ABSENT = "absent"  # it raises, whatever the shape: there is no parameter of that name
 
 
 def tensor(shape: Shape, dtype: str) -> Any:
@@ -79,6 +80,17 @@ class Loader:
         if key in watch._kept:
             return KEPT, []
         return (WARNED if log.lines else DROPPED), []
+
+    def raises_by_name(self, model: Any, key: str, shape: Shape, dtype: str) -> bool:
+        """Tell whether the loader raises the same for another shape: the name is to blame, not the shape."""
+        said = []
+        for one in (shape, (*shape, 3), tuple(n + 1 for n in shape)):
+            try:
+                model.load_weights(iter([(key, tensor(one, dtype))]))
+                said.append("")
+            except Exception as error:
+                said.append(f"{type(error).__name__}: {error}")
+        return bool(said[0]) and len(set(said)) == 1
 
     def _end(self, model: Any) -> tuple[str, int]:
         """Return where the loader raises because keys are missing: no key is to blame for that."""

@@ -84,11 +84,11 @@ class Names:
                 return Known(near.reaction, near.template.format(*numbers))
             return None
         words = self.found.words
-        word = self._word(key)
-        reaction = words.get(word) or words.get(template_of(key))
-        # A word that raised may have raised because of its shape; transformers' names had the right one.
-        unsure = {"loads", "raises"} if word in WORDS or word in PREDICTION else {"loads"}
-        return Known(reaction) if reaction and reaction not in unsure else None
+        reaction = words.get(self._word(key)) or words.get(template_of(key))
+        if reaction == "absent":  # it raised whatever its shape was
+            return Known("raises")
+        # A word that raised may have raised because of its shape.
+        return Known(reaction) if reaction and reaction not in ("raises", "loads") else None
 
     def _word(self, key: str) -> str:
         if key in WORDS:
