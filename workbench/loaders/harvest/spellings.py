@@ -80,9 +80,10 @@ SPELLINGS: dict[str, tuple[tuple[str, str], ...]] = {
         (r"^model\.", "model.mtp_layers.0."),
     ),
 }
-# transformers' class of that name chooses its layers by other fields than the engine's, so that it shows
-# nothing: ``mlp_layer_types`` in place of ``moe_layer_freq``.
-OTHER_FIELDS = frozenset({"MiMoV2FlashForCausalLM"})
+SPELLINGS["Step3p7ForConditionalGeneration"] = SPELLINGS["StepVLForConditionalGeneration"]
+# transformers' class of that name goes by other fields than the engine's, so that it shows nothing:
+# ``mlp_layer_types`` in place of ``moe_layer_freq``, or the sizes of its own default.
+OTHER_FIELDS = frozenset({"MiMoV2FlashForCausalLM", "MuseGlimmerForConditionalGeneration"})
 # Parameters that no key reaches and that no forward pass needs, and why.
 _OTHER = "the module makes it and never uses it: its attention has an output of its own"
 UNREAD: dict[str, dict[str, str]] = {
