@@ -46,7 +46,12 @@ def test_what_one_class_does_costs_no_other(jobs: int) -> None:
 
 def packed(folder: Path, classes: list[str], keep: bool) -> dict[str, str]:
     """Pack what was seen of some classes; return what is said of each class."""
-    head = {"engine": "sglang", "version": "9.9", "transformers": "9", "modules": {}}
+    head: dict[str, Any] = {
+        "engine": "sglang",
+        "version": "9.9",
+        "transformers": "9",
+        "modules": {},
+    }
     lines = [head | {"classes": classes}, *({"class": name, "why": "new"} for name in classes)]
     file = harvesting.pack(lines, folder, keep)
     maps = msgspec.json.decode(lzma.decompress(file.read_bytes()), type=Maps)

@@ -333,3 +333,14 @@ def test_a_name_that_raised_whatever_its_shape_raises() -> None:
     assert known.reaction == "raises"
     assert names.find("lm_head.weight") is None  # it may have raised because of its shape
     assert names.find("a.w") is None
+
+
+def test_more_layers_are_shared_out_to_lists_that_name_each_once() -> None:
+    kinds = {"kda_layers": [1, 2, 3], "full_attn_layers": [4], "num_heads": 8}
+    raw = {"num_hidden_layers": 4, "linear_attn_config": kinds}
+    more = harvest_fields.changed(raw, "num_hidden_layers", 6)["linear_attn_config"]
+    assert more == {"kda_layers": [1, 2, 3, 5, 6], "full_attn_layers": [4], "num_heads": 8}
+    odd = {"num_hidden_layers": 4, "linear_attn_config": kinds | {"full_attn_layers": [3]}}
+    assert harvest_fields.changed(odd, "num_hidden_layers", 6)["linear_attn_config"] == (
+        kinds | {"full_attn_layers": [3]}
+    )

@@ -111,11 +111,12 @@ def pack(lines: Sequence[dict[str, Any]], folder: Path, keep: bool = False) -> P
     head = next(line for line in lines if "modules" in line)
     file = folder / f"{head['engine']}-{head['version']}.json.xz"
     classes = {line["class"]: class_map(line) for line in lines if "class" in line}
-    for name, why in WITHHELD.get(head["version"], {}).items():
-        classes[name] = ClassMap(classes[name].module, False, why)
     if keep:
         before = msgspec.json.decode(lzma.decompress(file.read_bytes()), type=Maps)
         classes = before.classes | classes
+    for name, why in WITHHELD.get(head["version"], {}).items():
+        if name in classes:
+            classes[name] = ClassMap(classes[name].module, False, why)
     for name in head["classes"]:
         if not name.startswith("Transformers"):
             classes.setdefault(name, ClassMap("", False, "it was not harvested"))

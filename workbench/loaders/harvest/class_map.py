@@ -154,11 +154,11 @@ def _refused(study: Study, fits: Fits, known: Json) -> Json:
     """Return the fields without which the engine stops while it builds the class, and what it says."""
     builder = study.builder
     found: Json = {}
-    if not builder.reads_like_a_server(study.raw):
-        return found  # another class of configs may fill them
+    if not builder.reads_like_a_server(study.raw) or hasattr(builder.cls, "remapping"):
+        return found  # another class of configs, or Mistral's params.json, may fill them
     for path in fits.kinds:
-        if path in known or fits.kinds[path][0] == "free":
-            continue
+        if path in known or fits.kinds[path][0] == "free" or path == "model_type":
+            continue  # without its type a config may still be known by its folder's name
         said = [
             builder.objection(fields.without(raw, path), path.rpartition(".")[2])
             for raw in (study.raw, fits.raws[-1])

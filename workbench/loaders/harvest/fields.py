@@ -182,7 +182,21 @@ def changed(raw: Json, path: str, value: Any) -> Json:
                 place[other] = [items[i % old] for i in range(value + len(items) - old)]
             elif isinstance(items, str) and other == "hybrid_override_pattern":
                 place[other] = "".join(items[i % old] for i in range(value))
+            elif isinstance(items, dict):
+                _share_out(items, old, value)
     return new
+
+
+def _share_out(part: Json, old: int, count: int) -> None:
+    """Share more layers out to the lists of a part that name each layer once, as they do the old ones."""
+    lists = {n: x for n, x in part.items() if n.endswith("layers") and named_numbers(x)}
+    every = sorted(number for items in lists.values() for number in items)
+    if len(lists) < 2 or every not in (list(range(old)), list(range(1, old + 1))):
+        return
+    last = every[0] + count
+    for name, items in lists.items():
+        more = [n + old * turn for turn in range(count // old + 1) for n in items]
+        part[name] = [n for n in more if n < last]
 
 
 def sizes(raw: Json) -> dict[str, Any]:

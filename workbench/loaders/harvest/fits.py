@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from . import fields, groups, names
+from .configs import LAYERS
 from .expressions import Observations, Terms, named_numbers
 from .groups import Group
 from .study import Json, Study
@@ -151,7 +152,10 @@ class Fits:
                 seen = self.look(fields.changed(self.study.raw, path, other), path)
                 if seen is not None:
                     same = _same(seen, self.seen[0])
-                    odd = _irregular(seen, self.seen[0]) or bool(value == 1 and _STEP.search(path))
+                    # More layers repeat the lists of one entry a layer, which the rules of rows explain.
+                    layers = path.rpartition(".")[2] in LAYERS
+                    odd = not layers and _irregular(seen, self.seen[0])
+                    odd = odd or bool(value == 1 and _STEP.search(path))
                     odd = odd or bool(
                         seen.keys() - self.seen[0].keys()
                     )  # names of which it says nothing

@@ -93,7 +93,7 @@ def chosen_by_list(
     The last item tells whether the list may have more entries than there are layers.
     """
     for path in lists[0]:
-        items = {at: lists[at].get(path) for at in seen}
+        items: dict[int, Any] = {at: lists[at].get(path) for at in seen}
         if not all(isinstance(x, list) and x for x in items.values()):
             continue
         more = all(len(items[at]) > bounds.get(at, 0) > 0 for at in seen)

@@ -113,15 +113,6 @@ _BAILING_MM: Json = {
     "model_type": "bailingmm_moe_v2_lite", "mlp_depth": 2, "llm_config": _BAILING,
     "vision_config": _BAILING_VISION,
 }  # fmt: skip
-_MIMO_AUDIO: Json = {
-    "tokenizer_version": "v1", "speech_vocab_size": "1025-1025-129-129-129-129-129-129",
-    "speech_zeroemb_idx": "1024-1024-128-128-128-128-128-128", "group_size": 4, "audio_channels": 8,
-    "input_local_layers": 2, "input_local_dim": 512, "input_full_attention": True,
-    "input_local_attn_heads": 32, "input_local_head_dim": 16, "input_local_intermediate_size": 1536,
-    "input_local_hidden_dropout": 0.0, "out_hidden_size": 1024, "rope_theta": 640000.0,
-    "partial_rotary_factor": 0.334, "projection_layers": 1, "add_post_norm": False,
-    "audio_segment_size": 6000,
-}  # fmt: skip
 _WHISPER: Json = {
     "model_type": "whisper", "d_model": 512, "encoder_layers": 2, "encoder_attention_heads": 8,
     "encoder_ffn_dim": 2048, "decoder_layers": 2, "decoder_attention_heads": 8, "decoder_ffn_dim": 2048,
@@ -209,13 +200,6 @@ PARTS: dict[str, tuple[str, Json]] = {
     ),
     "BailingMMNativeForConditionalGeneration": ("", _BAILING_MM),
     "BailingMM2NativeForConditionalGeneration": ("", _BAILING_MM),
-    "MiMoV2ASRForCausalLM": (
-        "",
-        _QWEN2 | {
-            "model_type": "mimo_v2_asr", "audio_config": _MIMO_AUDIO, "attention_bias": True, "head_dim": 64,
-            "num_nextn_predict_layers": 0, "rope_parameters": _ROPE,
-        },
-    ),
     "MiniCPMO": (
         "",
         _QWEN2 | {
@@ -225,15 +209,6 @@ PARTS: dict[str, tuple[str, Json]] = {
             "init_vision": True, "init_audio": True, "init_tts": False, "_attn_implementation": "sdpa",
             "vision_config": _SIGLIP | {"image_size": 980}, "audio_config": _WHISPER,
             "rope_parameters": _ROPE,
-        },
-    ),
-    "MuseSparkForConditionalGeneration": (
-        "MuseSparkConfig",
-        {
-            "text_config.moe_intermediate_size": 640, "text_config.mlp_layer_types": ["dense", "sparse"],
-            "text_config.num_hidden_layers": 2, "text_config.layer_types": ["sliding_attention",
-            "full_attention"],
-            "text_config.layer_rope_theta": [10000.0, 10000.0],
         },
     ),
     "Ernie4_5_MoeForCausalLMMTP": (

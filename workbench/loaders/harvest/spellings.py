@@ -71,6 +71,9 @@ SPELLINGS: dict[str, tuple[tuple[str, str], ...]] = {
         (r"\.mlp\.fc2\.", ".mlp.c_proj."),
         (r"^language_model\.", ""),
     ),
+    "MuseGlimmerForConditionalGeneration": (
+        (r"\.post_attention_layernorm\.", ".pre_feedforward_layernorm."),
+    ),
     "Ernie4_5_MoeForCausalLMMTP": (
         (r"^model\.mtp_(block|emb_norm|hidden_norm|linear_proj)\.", r"model.mtp_\1.0."),
     ),
