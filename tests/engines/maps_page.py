@@ -28,7 +28,7 @@ KINDS = (
     ("at other sizes", "at other sizes the loader did something else than the map says"),
     ("SGLang does not serve", "a part of models that SGLang does not serve alone"),
     ("it could not be built", "it could not be built at other sizes"),
-    ("it took too long", "the harvest of the class was stopped after 120 s of processor time"),
+    ("it took too long", "the harvest of the class was stopped after 240 s of processor time"),
     ("it was not harvested", "it was not tried"),
 )
 _HEAD = """# Classes harvested by machine
