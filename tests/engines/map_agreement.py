@@ -122,7 +122,13 @@ def _said(place: Path, release: str, name: str, answer: dict[str, Any]) -> str:
         n for n, share in answer["written"].items() if share < 1 and template_of(n) not in spared
     }
     if answer["refused"]:
-        return f"the engine refuses it, the map says {diff.ok}"
+        return (
+            "same"
+            if diff.outcome == "refused"
+            else f"the engine refuses it, the map says {diff.ok}"
+        )
+    if diff.outcome == "refused":
+        return "the map says that the engine refuses it, and it does not"
     really = not (lost or unfilled or answer["mismatched"] or answer["resized"])
     if diff.ok is True and not really:
         return f"the map says it loads; lost {sorted(lost)[:2]}, unfilled {sorted(unfilled)[:2]}"

@@ -28,7 +28,7 @@ KINDS = (
     ("at other sizes", "at other sizes the loader did something else than the map says"),
     ("SGLang does not serve", "a part of models that SGLang does not serve alone"),
     ("it could not be built", "it could not be built at other sizes"),
-    ("it took too long", "the harvest of the class was stopped after 120 s of processor time"),
+    ("it took too long", "the harvest of the class was stopped after 240 s of processor time"),
     ("it was not harvested", "it was not tried"),
 )
 _HEAD = """# Classes harvested by machine
@@ -59,6 +59,17 @@ def kind(why: str) -> str:
     return next((said for start, said in KINDS if why.startswith(start)), "another reason")
 
 
+def bound(found: ClassMap) -> bool:
+    """Tell whether a complete map holds for one number of layers only, which real files rarely have."""
+    return found.complete and any(
+        path.endswith("num_hidden_layers")
+        and kind[0] == "fixed"
+        and kind[1] != 1
+        and not re.search("vision|audio", path)
+        for path, kind in found.fields.items()
+    )
+
+
 def states(release: str) -> list[str]:
     """Return the lines about the classes of a release that do not change with the agreement."""
     maps = records.maps_of("sglang", release)
@@ -66,11 +77,13 @@ def states(release: str) -> list[str]:
     complete = [name for name, found in classes.items() if found.complete]
     drafts = [name for name in classes if kind_of(name)]
     done = [name for name in drafts if classes[name].complete]
+    few = sum(map(bound, classes.values()))
     size = (records._data() / f"sglang-{release}.json.xz").stat().st_size
     lines = [
         f"\n## SGLang {release}, transformers {maps.transformers}\n",
         f"{len(complete)} of {len(classes)} classes have a complete map, among them {len(done)} of "
-        f"{len(drafts)} draft classes. The maps take {size:,} bytes.\n",
+        f"{len(drafts)} draft classes. {few} complete maps hold for one number of layers only. The maps take "
+        f"{size:,} bytes.\n",
         "| why there is no complete map | classes |",
         "|---|---|",
     ]
@@ -107,7 +120,10 @@ def row(name: str, found: ClassMap, counts: Counts) -> str:
     seen = counts.get(name)
     agreed = f"{seen[1]} same, {seen[2]} open, {seen[3]} differ" if seen else "–"
     why = re.sub(r"[|`]", "'", found.why)
-    return f"| {name} | {'complete' if found.complete else 'no'} | {why or '–'} | {agreed} |"
+    state = (
+        "complete, one number of layers" if bound(found) else "complete" if found.complete else "no"
+    )
+    return f"| {name} | {state} | {why or '–'} | {agreed} |"
 
 
 def kept() -> dict[str, list[int]]:
@@ -138,7 +154,7 @@ def page(counts: Counts) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Write the page."""
-    counts = json.loads(Path(arguments[0]).read_text()) if arguments else kept()
+    counts = kept() | (json.loads(Path(arguments[0]).read_text()) if arguments else {})
     PAGE.write_text(page(counts), encoding="utf-8")
     return 0
 

@@ -8,11 +8,19 @@ import pytest
 
 from tests.engines import maps_page
 from workbench.loaders.harvest import fields as harvest_fields
-from workbench.loaders.harvest.expressions import Observations, credible, value_of
+from workbench.loaders.harvest import groups
+from workbench.loaders.harvest.expressions import (
+    Observations,
+    column_values,
+    credible,
+    value_of,
+)
+from workbench.loaders.harvest.groups import Group
 from workbench.loaders.maps import fields, records
 from workbench.loaders.maps.names import Names
+from workbench.loaders.maps.profiles import _own_parameter
 from workbench.loaders.maps.records import ClassMap
-from workbench.loaders.profile import NotCovered
+from workbench.loaders.profile import NotCovered, Refused
 
 LAYERS = {"num_hidden_layers": ["size", 4]}
 
@@ -210,3 +218,129 @@ def test_the_page_of_classes_says_what_the_data_say(release: str) -> None:
     if release == records.harvested("sglang")[-1]:
         assert text == maps_page.page(maps_page.kept())
     assert all(found.slots for found in classes.values() if found.complete)
+
+
+COUNT = [[1, 1, [["num_hidden_layers", 1]]]]
+
+
+@pytest.mark.parametrize(
+    ("first", "negated", "value", "layers"),
+    [
+        (0, False, [1, 2], [1, 2]),
+        (1, False, [1, 2], [0, 1]),
+        (1, True, [1, 2], [2, 3]),
+        (0, False, "1,3", [1, 3]),
+        (0, False, "1,45", [1]),
+        (0, True, [], [0, 1, 2, 3]),
+    ],
+)
+def test_layers_by_their_numbers(first: int, negated: bool, value: Any, layers: list[int]) -> None:
+    rule = ["named", "moe_layers", first, negated, COUNT]
+    slot = records.Slot("l.{}.w", "l.{0}.w", [[[8, 1, []]]], [rule], True)
+    kinds = {"moe_layers": ["list", [1, 2]]}
+    values = read(found(kinds, slots=[slot]), num_hidden_layers=4, moe_layers=value)
+    assert column_values(rule, values.sizes, values.lists) == layers
+
+
+@pytest.mark.parametrize("value", [["1"], "one", [1.5], [-1], None])
+def test_what_is_no_list_of_layers(value: Any) -> None:
+    rule = ["named", "moe_layers", 0, False, COUNT]
+    slot = records.Slot("l.{}.w", "l.{0}.w", [[[8, 1, []]]], [rule], True)
+    with pytest.raises(NotCovered):
+        read(found({"moe_layers": ["list", [1, 2]]}, slots=[slot]), moe_layers=value)
+
+
+def test_a_list_of_layers_is_recognised_only_if_it_was_changed() -> None:
+    lists = [{"moe": [1, 2], "other": [1, 2]}, {"moe": [2, 3], "other": [1, 2]}]
+    bounds = {0: 4, 1: 4}
+    assert groups.chosen_by_number({0: (1, 2), 1: (2, 3)}, bounds, lists) == ["moe", 0, False]
+    assert groups.chosen_by_number({0: (0, 3), 1: (0, 1)}, bounds, lists) == ["moe", 0, True]
+    assert groups.chosen_by_number({0: (0, 1), 1: (1, 2)}, bounds, lists) == ["moe", 1, False]
+    assert groups.chosen_by_number({0: (1, 2)}, bounds, lists[:1]) is None
+
+
+def test_a_list_may_be_longer_than_the_layers_only_if_it_was_seen_so() -> None:
+    lists = [{"kinds": ["a", "b", "a", "b", "b"]}, {"kinds": ["b", "a", "b", "a", "b"]}]
+    chosen = groups.chosen_by_list({0: (0, 2), 1: (1, 3)}, lists, {0: 4, 1: 4})
+    assert chosen == ["list", "kinds", ["a"], True]
+    point = {"num_hidden_layers": 2}
+    more = column_values(["pick", chosen, None, COUNT], point, {"kinds": ["a", "a", "b"]})
+    assert more == [0, 1]
+    strict = ["pick", chosen[:3], None, COUNT]
+    assert column_values(strict, point, {"kinds": ["a", "a", "b"]}) is None
+    assert column_values(strict, point, {"kinds": ["a", "b"]}) == [0]
+
+
+def test_shapes_of_one_name_keep_their_numbers_at_another_config() -> None:
+    def keys(shapes: dict[int, int]) -> dict[str, tuple[tuple[int, ...], str]]:
+        return {f"l.{layer}.w": ((size,), "bfloat16") for layer, size in shapes.items()}
+
+    base = groups.grouped(keys({0: 8, 1: 16, 2: 8}))
+    assert {n: g.shape for n, g in base.items()} == {"l.{}.w": (8,), "l.{}.w#1": (16,)}
+    rotated = groups.grouped(keys({0: 16, 1: 8, 2: 16}), base)
+    assert {n: g.rows for n, g in rotated.items()} == {
+        "l.{}.w": ((1,),),
+        "l.{}.w#1": ((0,), (2,)),
+    }
+    larger = groups.grouped(keys({0: 24, 1: 16, 2: 24}), base)
+    assert {n: g.shape for n, g in larger.items()} == {"l.{}.w": (24,), "l.{}.w#1": (16,)}
+    # One shape took the size of the other: which is which cannot be seen.
+    assert groups.grouped(keys({0: 16, 1: 16, 2: 16}), base) == {}
+    assert isinstance(base["l.{}.w"], Group)
+
+
+def test_a_field_without_which_the_engine_stops() -> None:
+    rule = {"kind": ["refused", "AttributeError: no attribute 'kind'"]}
+    map_ = found({"kind": ["among", "a"]}, defaults=rule)
+    read(map_, kind="a")
+    with pytest.raises(Refused, match="does not have kind: AttributeError"):
+        read(map_)
+    with pytest.raises(NotCovered):  # another config class may fill it
+        read(map_, model_type="y")
+
+
+def test_layers_come_with_those_of_the_prediction() -> None:
+    raw = {"num_hidden_layers": 2, "num_nextn_predict_layers": 1, "kinds": ["a", "b", "a"]}
+    more = harvest_fields.changed(raw, "num_hidden_layers", 4)
+    assert more["kinds"] == ["a", "b", "a", "b", "a"]
+    assert harvest_fields.other_lists([0, 1, 1]) == [[1, 1, 0]]
+    assert harvest_fields.other_lists("1,2") == ["2,3", "3,5"]
+
+
+@pytest.mark.parametrize(
+    ("parameter", "own"),
+    [
+        ("model.embed_tokens.weight", "model.embed_tokens.weight"),
+        ("lm_head.weight + model.embed_tokens.weight", "model.embed_tokens.weight"),
+        ("lm_head.weight + x.model.embed_tokens.weight", "x.model.embed_tokens.weight"),
+        ("a.embed_tokens.weight + b.embed_tokens.weight", None),
+        ("lm_head.weight + norm.weight", None),
+        (None, None),
+    ],
+)
+def test_of_several_parameters_that_of_the_key_counts(
+    parameter: str | None, own: str | None
+) -> None:
+    slot = records.Slot("model.embed_tokens.weight", parameter, [], [], True)
+    assert _own_parameter(slot) == own
+
+
+def test_a_name_that_raised_whatever_its_shape_raises() -> None:
+    words = {"vision.{}.w": "absent", "lm_head.weight": "raises", "a.w": "loads"}
+    names = Names(ClassMap("m", True, words=words))
+    known = names.find("vision.3.w")
+    assert known is not None
+    assert known.reaction == "raises"
+    assert names.find("lm_head.weight") is None  # it may have raised because of its shape
+    assert names.find("a.w") is None
+
+
+def test_more_layers_are_shared_out_to_lists_that_name_each_once() -> None:
+    kinds = {"kda_layers": [1, 2, 3], "full_attn_layers": [4], "num_heads": 8}
+    raw = {"num_hidden_layers": 4, "linear_attn_config": kinds}
+    more = harvest_fields.changed(raw, "num_hidden_layers", 6)["linear_attn_config"]
+    assert more == {"kda_layers": [1, 2, 3, 5, 6], "full_attn_layers": [4], "num_heads": 8}
+    odd = {"num_hidden_layers": 4, "linear_attn_config": kinds | {"full_attn_layers": [3]}}
+    assert harvest_fields.changed(odd, "num_hidden_layers", 6)["linear_attn_config"] == (
+        kinds | {"full_attn_layers": [3]}
+    )

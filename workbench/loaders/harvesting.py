@@ -96,19 +96,33 @@ def _slot(slot: Sequence[Any]) -> list[Any]:
     return [name, parameter, shape, rows, wanted]
 
 
-def pack(lines: Sequence[dict[str, Any]], folder: Path) -> Path:
-    """Write the maps of a release; return their file."""
+def pack(lines: Sequence[dict[str, Any]], folder: Path, keep: bool = False) -> Path:
+    """Write the maps of a release; return their file.
+
+    Parameters
+    ----------
+    lines
+        What was seen.
+    folder
+        Where the file goes.
+    keep
+        Whether the classes that were not harvested this time keep the maps that the folder has.
+    """
     head = next(line for line in lines if "modules" in line)
+    file = folder / f"{head['engine']}-{head['version']}.json.xz"
     classes = {line["class"]: class_map(line) for line in lines if "class" in line}
+    if keep:
+        before = msgspec.json.decode(lzma.decompress(file.read_bytes()), type=Maps)
+        classes = before.classes | classes
     for name, why in WITHHELD.get(head["version"], {}).items():
-        classes[name] = ClassMap(classes[name].module, False, why)
+        if name in classes:
+            classes[name] = ClassMap(classes[name].module, False, why)
     for name in head["classes"]:
         if not name.startswith("Transformers"):
             classes.setdefault(name, ClassMap("", False, "it was not harvested"))
     maps = Maps(
         head["engine"], head["version"], head["transformers"], dict(sorted(classes.items()))
     )
-    file = folder / f"{maps.engine}-{maps.release}.json.xz"
     file.write_bytes(lzma.compress(msgspec.json.encode(maps), preset=9 | lzma.PRESET_EXTREME))
     return file
 
@@ -120,6 +134,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("classes", nargs="*", help="classes to harvest; all by default")
     parser.add_argument("--out", type=Path, default=DATA, help="where the packed maps go")
     parser.add_argument("--log", type=Path, default=Path.cwd(), help="where what was seen is kept")
+    parser.add_argument(
+        "--keep", action="store_true", help="keep the maps of classes that are not harvested now"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="classes at a time; 2 by default")
     options = parser.parse_args(arguments)
     if options.python.endswith(".jsonl"):
@@ -127,7 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         file = _harvest(options.python, options.classes, options.log, options.jobs)
     lines = [json.loads(line) for line in file.read_text().splitlines()]
-    done = pack(lines, options.out)
+    done = pack(lines, options.out, options.keep)
     print(f"{done}: {done.stat().st_size:,} bytes")
     return 0
 

@@ -84,6 +84,7 @@ def _fitted(cls: Any, study: Study, said: Json) -> Json:
     record["defaults"] = enrich.defaults(builder, raw, fits.kinds) | added
     if not record["lacks"]:
         record["defaults"] = _absent(study, fits, record["defaults"]) | record["defaults"]
+        record["defaults"] |= _refused(study, fits, record["defaults"])
     record["aliases"] = enrich.aliases(builder, raw)
     record["flat"] = enrich.is_flat_too(builder, raw)
     good = joints and not (record["lacks"] or record["unfit"] or record["disproved"])
@@ -138,6 +139,35 @@ def _absent(study: Study, fits: Fits, known: Json) -> Json:
     return found
 
 
+# How a config may be read: as a server does, or by its class alone; with sizes that differ, or as they are;
+# with a class that the file would bring along.
+_WAYS = (
+    (True, True, False),
+    (True, False, False),
+    (True, False, True),
+    (False, True, False),
+    (False, False, False),
+)
+
+
+def _refused(study: Study, fits: Fits, known: Json) -> Json:
+    """Return the fields without which the engine stops while it builds the class, and what it says."""
+    builder = study.builder
+    found: Json = {}
+    if not builder.reads_like_a_server(study.raw) or hasattr(builder.cls, "remapping"):
+        return found  # another class of configs, or Mistral's params.json, may fill them
+    for path in fits.kinds:
+        if path in known or fits.kinds[path][0] == "free" or path == "model_type":
+            continue  # without its type a config may still be known by its folder's name
+        said = [
+            builder.objection(fields.without(raw, path), path.rpartition(".")[2])
+            for raw in (study.raw, fits.raws[-1])
+        ]
+        if all(said):
+            found[path] = ["refused", said[0]]
+    return found
+
+
 def _found(
     cls: Any, all_configs: configs.Configs, watch: Any, tries: list[str]
 ) -> Iterator[tuple[Builder, Json, Json]]:
@@ -145,12 +175,12 @@ def _found(
     from transformers import PretrainedConfig
 
     for source, kind, more in configs.candidates(cls, all_configs):
-        for served, distinct in ((True, True), (True, False), (False, True), (False, False)):
-            whole = kind is configs.Whole
-            if (served and kind is None) or (whole and distinct):
+        whole = kind is configs.Whole
+        for served, distinct, brought in _WAYS:
+            if (served and kind is None) or (whole and distinct) or (brought and not whole):
                 continue
             plain = PretrainedConfig if whole or kind is None else kind
-            builder = Builder(cls, None if served else plain)
+            builder = Builder(cls, None if served else plain, brought)
             try:
                 small = configs.fields_of(cls, kind, more, distinct)
                 raw = builder.completed(small, configs.guess)
@@ -235,6 +265,7 @@ def predicted(
 def _disproved(study: Study, slots: list[Slot], raw: Json) -> list[str]:
     """Return what the real loader does otherwise than predicted at another config."""
     keys, lands = predicted(slots, raw)
+    unread = set(map(names.template, study.unread))
     report = study.loader(raw).whole(keys)
     said = [
         f"{k}: {report['mismatched'].get(k, 'not loaded')[:80]}"
@@ -249,7 +280,7 @@ def _disproved(study: Study, slots: list[Slot], raw: Json) -> list[str]:
     said += [
         f"{n} is not written"
         for n, f in report["written"].items()
-        if f < 1 and n not in study.shared and n not in study.unread
+        if f < 1 and n not in study.shared and names.template(n) not in unread
     ]
     return said
 
@@ -304,7 +335,7 @@ def _variant(
         return None
     here = groups.grouped(other.every)
     there = Fits.__new__(Fits)
-    there.study, there.agreed = other, None
+    there.study, there.agreed, there.first = other, None, {}
     there.groups(raw)
     at_joint = there.groups(joints[0])
     base = fits.seen[0]
@@ -427,6 +458,8 @@ def _passed_over(study: Study, first: dict[str, groups.Group]) -> dict[str, str]
         text = names.template(key)
         if key not in study.every and text not in known and text not in said:
             said[text] = loader.one(model, key, shape, dtype)[0]
+            if said[text] == loading.RAISES and loader.raises_by_name(model, key, shape, dtype):
+                said[text] = loading.ABSENT
     return said
 
 

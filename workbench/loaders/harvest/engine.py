@@ -150,25 +150,81 @@ class Reads:
             PretrainedConfig.__getattribute__ = original
 
 
-def as_served(raw: Json) -> Any:
-    """Return the config as SGLang itself reads it from config.json."""
+def as_served(raw: Json, brought: bool = False) -> Any:
+    """Return the config as SGLang itself reads it from config.json.
+
+    Parameters
+    ----------
+    raw
+        The fields.
+    brought
+        Whether the real file brings its config class along (``auto_map``). Code of others is not run: a plain
+        class takes its place.
+    """
+    if brought:
+        _register_plain(raw["model_type"])
     try:
         from sglang.srt.utils.hf_transformers_utils import get_config
     except ImportError:
         from sglang.srt.hf_transformers_utils import get_config
+    # A target's file says the target's class, also where its extra layer is loaded as a draft.
+    names = [re.sub("NextN$", "", name) for name in raw["architectures"]]
+    text = json.dumps(raw | {"architectures": names}, default=str)
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "config.json").write_text(json.dumps(raw, default=str))
+        Path(folder, "config.json").write_text(text)
         config = get_config(folder, trust_remote_code=False)
     config.architectures = raw["architectures"]
     return config
 
 
+def _register_plain(model_type: str) -> None:
+    from transformers import PretrainedConfig as Base
+    from transformers.models.auto import configuration_auto
+
+    known: Any = configuration_auto.CONFIG_MAPPING
+    base: Any = Base
+
+    class Brought(base):  # type: ignore[misc]
+        def __init__(self, **fields: Any) -> None:
+            super().__init__(**{name: _with_attributes(name, x) for name, x in fields.items()})
+
+    Brought.model_type = model_type
+    known.register(model_type, Brought, exist_ok=True)
+
+
+def _with_attributes(name: str, value: Any) -> Any:
+    """Return the configs in a config as objects, as classes of configs have them."""
+    from transformers import PretrainedConfig
+
+    if isinstance(value, dict) and name.endswith("_config") and "model_type" in value:
+        return PretrainedConfig(**{n: _with_attributes(n, x) for n, x in value.items()})
+    return value
+
+
+def _without_gpu() -> Any:
+    """Return a context in which tensors that a class wants on a GPU have no memory, like all others."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    class WithoutGpu(TorchFunctionMode):
+        def __torch_function__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            options = dict(kwargs or {})
+            if str(options.get("device")).startswith("cuda"):
+                options["device"] = torch.device("meta")
+            return function(*args, **options)
+
+    return WithoutGpu()
+
+
 class Builder:
     """Builds one class on the meta device from the fields of a config.json."""
 
-    def __init__(self, cls: Any, config_class: Any = None) -> None:
+    def __init__(self, cls: Any, config_class: Any = None, brought: bool = False) -> None:
         self.cls = cls
         self.config_class = config_class  # None: read as a server does
+        self.brought = brought  # the real file brings its config class along
         self.reads = Reads()
         self._served: dict[str, Any] = {}  # reading a config takes longer than copying it
 
@@ -189,7 +245,7 @@ class Builder:
     def _read(self, raw: Json) -> Any:
         before, self.reads.paused = self.reads.paused, True
         try:
-            return as_served(raw)
+            return as_served(raw, self.brought)
         finally:
             self.reads.paused = before
 
@@ -202,13 +258,35 @@ class Builder:
         _complete(config)
         known = inspect.signature(self.cls.__init__).parameters
         name = "hf_config" if "config" not in known and "hf_config" in known else "config"
-        with set_default_torch_dtype(torch.bfloat16), torch.device("meta"), self.reads.watching():
+        meta = torch.device("meta")
+        with (
+            set_default_torch_dtype(torch.bfloat16),
+            meta,
+            _without_gpu(),
+            self.reads.watching(),
+        ):
             _decide_fusion(self.cls, config)
             model = self.cls(**{name: config})
         _without_memory(model)
-        if hasattr(model, "post_load_weights"):
-            model.post_load_weights = lambda *_, **__: None
+        for module in model.modules():  # a class of several parts asks its parts, too
+            if hasattr(module, "post_load_weights"):
+                module.post_load_weights = lambda *_, **__: None
         return model
+
+    def reads_like_a_server(self, raw: Json) -> bool:
+        """Tell whether the config class is that of a server, not one in its place."""
+        return self.config_class is None and type(self.config(raw)).__name__ != "Brought"
+
+    def objection(self, raw: Json, field: str) -> str:
+        """Return what the engine says where it cannot build the class for want of a field; "" else."""
+        try:
+            self.build(raw)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            text = f"{type(error).__name__}: {str(error)[:120]}"
+            return text if re.search(rf"\b{re.escape(field)}\b|NoneType", text) else ""
+        except Exception:
+            return ""
+        return ""
 
     def completed(self, raw: Json, guess: Any) -> Json:
         """Return the fields with those added, by a guess, that the class asks for and nothing provides."""

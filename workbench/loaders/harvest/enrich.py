@@ -118,7 +118,7 @@ def _unmoved(builder: Builder, raw: Json, path: str, value: Any) -> bool:
 
 def defaults(builder: Builder, raw: Json, kinds: Json) -> Json:
     """Return what each field counts as where config.json lacks it, as the config class itself fills it."""
-    if builder.config_class is not None:
+    if not builder.reads_like_a_server(raw):
         return {}
     found: Json = {}
     doubled = copy.deepcopy(raw)

@@ -220,6 +220,15 @@ def _product(powers: Sequence[Sequence[Any]], wide: str, heads: str) -> list[lis
     return [[field, exponent] for field, exponent in total.items() if exponent]
 
 
+def named_numbers(value: Any) -> list[int] | None:
+    """Return the whole numbers of a list, which may be written ``"3,4,5"``; None where it is no such list."""
+    if isinstance(value, str):
+        parts = value.split(",")
+        return [int(part) for part in parts] if all(p.strip().isdigit() for p in parts) else None
+    whole = isinstance(value, list) and all(type(item) is int and item >= 0 for item in value)
+    return value if whole else None
+
+
 def column_values(
     rule: Sequence[Any], point: Mapping[str, Any], lists: Mapping[str, Sequence[Any]]
 ) -> list[int] | None:
@@ -229,12 +238,21 @@ def column_values(
         return None if low is None or high is None else list(range(low, max(low, high)))
     if rule[0] == "rows":
         return list(rule[1])
+    if rule[0] == "named":
+        _, path, first, negated, end = rule
+        count = value_of(end, point)
+        if count is None or path not in lists:
+            return None
+        named = {number - first for number in lists[path]}
+        return [i for i in range(count) if (i in named) is not negated]
     _, by_list, by_step, last = rule
     count = value_of(last, point) if last is not None else None
     if by_list is not None and by_list[1] in lists:
         items = lists[by_list[1]]
         if count is not None and len(items) != count:
-            return None
+            if len(items) < count or len(by_list) < 4:  # it has one entry a layer, or more
+                return None
+            items = items[:count]
         return [i for i, item in enumerate(items) if item in by_list[2]]
     step = point.get(by_step[1]) if by_step is not None else None
     if not isinstance(step, int) or isinstance(step, bool) or step < 1 or count is None:

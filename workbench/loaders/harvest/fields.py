@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .configs import COUNTED, LAYERS, guess
+from .expressions import named_numbers
 
 Json = dict[str, Any]
 # No class builds or loads anything by these.
@@ -172,14 +173,30 @@ def changed(raw: Json, path: str, value: Any) -> Json:
     old = place.get(name)
     place[name] = value
     if name in LAYERS and isinstance(old, int) and isinstance(value, int) and old:
+        more = place.get("num_nextn_predict_layers")
+        more = more if isinstance(more, int) else 0
         for other, items in place.items():
             if COUNTED.search(other):
                 continue
-            if isinstance(items, list) and len(items) == old:
-                place[other] = [items[i % old] for i in range(value)]
+            if isinstance(items, list) and len(items) in (old, old + more):
+                place[other] = [items[i % old] for i in range(value + len(items) - old)]
             elif isinstance(items, str) and other == "hybrid_override_pattern":
                 place[other] = "".join(items[i % old] for i in range(value))
+            elif isinstance(items, dict):
+                _share_out(items, old, value)
     return new
+
+
+def _share_out(part: Json, old: int, count: int) -> None:
+    """Share more layers out to the lists of a part that name each layer once, as they do the old ones."""
+    lists = {n: x for n, x in part.items() if n.endswith("layers") and named_numbers(x)}
+    every = sorted(number for items in lists.values() for number in items)
+    if len(lists) < 2 or every not in (list(range(old)), list(range(1, old + 1))):
+        return
+    last = every[0] + count
+    for name, items in lists.items():
+        more = [n + old * turn for turn in range(count // old + 1) for n in items]
+        part[name] = [n for n in more if n < last]
 
 
 def sizes(raw: Json) -> dict[str, Any]:
@@ -210,13 +227,22 @@ def lists(raw: Json) -> dict[str, list[Any]]:
     for path, value in leaves(raw):
         if isinstance(value, list) and value and not isinstance(value[0], (dict, list)):
             found[path] = value
+        elif names_layers(path, value):
+            found[path] = named_numbers(value) or []
         elif path.endswith("hybrid_override_pattern") and isinstance(value, str):
             found[path] = list(value)
     return found
 
 
-def longer_list(value: list[Any]) -> list[Any]:
+def names_layers(path: str, value: Any) -> bool:
+    """Tell whether a field is a text such as ``"3,4,5"``, of the layers' numbers."""
+    return isinstance(value, str) and "layer" in path and named_numbers(value) is not None
+
+
+def longer_list(value: list[Any] | str) -> list[Any] | str:
     """Return a list with one more entry."""
+    if isinstance(value, str):
+        return ",".join(map(str, longer_list(named_numbers(value) or [])))
     last = value[-1] if value else 0
     return [*value, last + 1 if isinstance(last, int) and not isinstance(last, bool) else last]
 
@@ -280,10 +306,14 @@ def different(path: str, value: Any) -> Any:
     return value
 
 
-def other_lists(value: list[Any]) -> list[list[Any]]:
+def other_lists(value: list[Any] | str) -> list[Any]:
     """Return other lists of the same length to try in place of one: shifted, or with other numbers."""
+    if isinstance(value, str):
+        return [",".join(map(str, x)) for x in other_lists(named_numbers(value) or [])]
     if not value:
         return [[0], [1]]
+    if {repr(x) for x in value} == {"0", "1"}:  # a switch for each layer
+        return [[*value[1:], value[0]]]
     if all(isinstance(x, int) and not isinstance(x, bool) for x in value):
         return [[x + 1 for x in value], [x * 2 + 1 for x in value]]
     return [[*value[1:], value[0]]] if len({repr(x) for x in value}) > 1 else []

@@ -8,7 +8,8 @@ import time
 from typing import Any
 
 from . import fields, groups, names
-from .expressions import Observations, Terms
+from .configs import LAYERS
+from .expressions import Observations, Terms, named_numbers
 from .groups import Group
 from .study import Json, Study
 
@@ -24,6 +25,7 @@ class Fits:
         self.raws: list[Json] = [study.raw]
         self.agreed: set[str] | None = None
         self.loads: list[tuple[Json, Any]] = []
+        self.first: dict[str, Group] = {}
         self.seen: list[dict[str, Group]] = [self.groups(study.raw)]
         self.observations = Observations(fields.sizes(study.raw))
         self.kinds: dict[str, list[Any]] = {}
@@ -38,7 +40,9 @@ class Fits:
             self.agreed = {names.template(k) for k in both} - other
         # Where both agreed at first, what the engine asks for is true: transformers may not follow a field.
         engine = {k: v for k, v in inverted.items() if names.template(k) in self.agreed}
-        return groups.grouped({**inverted, **saved, **engine, **found})
+        made = groups.grouped({**inverted, **saved, **engine, **found}, self.first)
+        self.first = self.first or made
+        return made
 
     def look(self, raw: Json, *changed: str) -> dict[str, Group] | None:
         """Build at another config and keep what was seen; None where the class cannot be built."""
@@ -148,7 +152,10 @@ class Fits:
                 seen = self.look(fields.changed(self.study.raw, path, other), path)
                 if seen is not None:
                     same = _same(seen, self.seen[0])
-                    odd = _irregular(seen, self.seen[0]) or bool(value == 1 and _STEP.search(path))
+                    # More layers repeat the lists of one entry a layer, which the rules of rows explain.
+                    layers = path.rpartition(".")[2] in LAYERS
+                    odd = not layers and _irregular(seen, self.seen[0])
+                    odd = odd or bool(value == 1 and _STEP.search(path))
                     odd = odd or bool(
                         seen.keys() - self.seen[0].keys()
                     )  # names of which it says nothing
@@ -164,7 +171,7 @@ class Fits:
                     break
         elif fields.is_counted(path, value):
             kind = self._counted(path, value)
-        elif isinstance(value, list):
+        elif isinstance(value, list) or fields.names_layers(path, value):
             kind = self._list(path, value)
         alternatives = fields.others(path, value)
         if isinstance(value, (bool, str)) and alternatives:
@@ -195,7 +202,7 @@ class Fits:
             return ["free", value]
         return ["counted", value]
 
-    def _list(self, path: str, value: list[Any]) -> list[Any]:
+    def _list(self, path: str, value: list[Any] | str) -> list[Any]:
         """Change a list: free where that changes nothing, else what the rules of columns must explain.
 
         ``sized`` where its values change nothing, but their number does.
@@ -204,9 +211,12 @@ class Fits:
         if not value:
             tries = [fields.changed(self.study.raw, path, o) for o in fields.other_lists(value)]
             return ["free" if all(map(self._builds_the_same, tries)) else "fixed", value]
-        for other in fields.other_lists(value):
+        others = fields.other_lists(value)
+        for other in others:
             tried += 1
             seen = self.look(fields.changed(self.study.raw, path, other))
+            if seen is None and named_numbers(value) and other is not others[-1]:
+                continue
             if seen is not None and _resized(seen, self.seen[0]):
                 del self.seen[-1], self.raws[-1], self.observations.points[-1]
                 return ["fixed", value]  # its values are sizes, which no expression has
@@ -340,13 +350,17 @@ class Fits:
                 return ["range", low, high]
         if len(set(seen.values())) == 1:
             return ["rows", list(next(iter(seen.values())))]  # parts of a sequence, say
-        by_list = groups.chosen_by_list(seen, [fields.lists(raw) for raw in self.raws])
+        lists = [fields.lists(raw) for raw in self.raws]
         layers = {at: self.study.last(raw) for at, raw in enumerate(self.raws)}
+        by_list = groups.chosen_by_list(seen, lists, layers)
+        named = None if by_list else groups.chosen_by_number(seen, layers, lists)
+        end = self.observations.fit(layers)
+        if named is not None and end is not None:
+            return ["named", *named, end]
         by_step = groups.chosen_by_step(seen, layers, self.observations.points)
         if by_list is None and by_step is None:
             return None
-        last = self.observations.fit(layers)
-        return ["pick", by_list, by_step, last]
+        return ["pick", by_list, by_step, end]
 
 
 def _counts(value: Any) -> bool:

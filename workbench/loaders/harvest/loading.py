@@ -6,11 +6,13 @@ import contextlib
 import inspect
 import re
 import sys
+import traceback
 from typing import Any
 
 from .names import Keys, Mapping, Shape, seeing_mappings
 
 LOADED, DROPPED, WARNED, RAISES, KEPT = "loads", "dropped", "warned", "raises", "kept"
+ABSENT = "absent"  # it raises, whatever the shape: there is no parameter of that name
 
 
 def tensor(shape: Shape, dtype: str) -> Any:
@@ -44,6 +46,7 @@ class Loader:
         self.make = make
         self.watch = watch  # the tracer's module
         self.reads = reads
+        self._at_end: tuple[str, int] | None = None  # where an empty load raises
 
     def whole(self, keys: Keys, most_errors: int = 40) -> dict[str, Any]:
         """Load all keys into a new model; return the tracer's report."""
@@ -68,7 +71,8 @@ class Loader:
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
-            return RAISES, []
+            if feed.rest() or _place(error) != self._end(model):
+                return RAISES, []
         written = sorted(watch.writes.get(key) or [])
         if written:
             return LOADED, written
@@ -76,6 +80,32 @@ class Loader:
         if key in watch._kept:
             return KEPT, []
         return (WARNED if log.lines else DROPPED), []
+
+    def raises_by_name(self, model: Any, key: str, shape: Shape, dtype: str) -> bool:
+        """Tell whether the loader raises the same for another shape: the name is to blame, not the shape."""
+        said = []
+        for one in (shape, (*shape, 3), tuple(n + 1 for n in shape)):
+            try:
+                model.load_weights(iter([(key, tensor(one, dtype))]))
+                said.append("")
+            except Exception as error:
+                said.append(f"{type(error).__name__}: {error}")
+        return bool(said[0]) and len(set(said)) == 1
+
+    def _end(self, model: Any) -> tuple[str, int]:
+        """Return where the loader raises because keys are missing: no key is to blame for that."""
+        if self._at_end is None:
+            self._at_end = "", 0
+            try:
+                model.load_weights(iter(()))
+            except Exception as error:
+                self._at_end = _place(error)
+        return self._at_end
+
+
+def _place(error: BaseException) -> tuple[str, int]:
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return last.filename, last.lineno or 0
 
 
 def shared_by_target(model: Any) -> list[str]:

@@ -63,14 +63,7 @@ _DEEPSEEK4: Json = {
     "qk_rope_head_dim": 64,
     "topk_method": "noaux_tc",
 }
-_DOTS: Json = {
-    "num_hidden_layers": 4,
-    "layer_types": ["full_attention", "sliding_attention"] * 2,
-    "num_nextn_predict_layers": 1,
-}
 MORE: dict[str, tuple[str, Json]] = {
-    "Dots3NoteForCausalLM": ("Dots3Config", _DOTS),
-    "Dots3NoteForCausalLMNextN": ("Dots3Config", _DOTS),
     "DbrxForCausalLM": (
         "",
         {
@@ -155,7 +148,22 @@ MORE: dict[str, tuple[str, Json]] = {
     ),
     "MiMoV2FlashForCausalLM": (
         "MiMoV2FlashConfig",
-        {"hybrid_layer_pattern": [1, 0], "moe_layer_freq": [0, 1]},
+        {
+            "hybrid_layer_pattern": [1, 0],
+            "moe_layer_freq": [0, 1],
+            "layer_types": ABSENT,
+            "mlp_layer_types": ABSENT,
+            "swa_num_attention_heads": 64,
+            "swa_num_key_value_heads": 8,
+            "swa_head_dim": 192,
+            "swa_v_head_dim": 128,
+            "sliding_window_size": 128,
+            "add_swa_attention_sink_bias": True,
+            "add_full_attention_sink_bias": False,
+            "scoring_func": "sigmoid",
+            "topk_method": "noaux_tc",
+            "layernorm_epsilon": 1e-5,
+        },
     ),
     "HunYuanMoEV1ForCausalLM": (
         "HunYuanMoEV1Config",

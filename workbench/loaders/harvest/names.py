@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from .spellings import OTHER_FIELDS, SPELLINGS
+
 NUMBER = re.compile(r"(?<![A-Za-z0-9_])\d+(?![A-Za-z0-9_])")
 Shape = tuple[int, ...]
 Keys = dict[str, tuple[Shape, str]]  # name -> shape and dtype
@@ -40,7 +42,7 @@ def saved_by_transformers(name: str, config: Any) -> Keys:
     import torch
     import transformers
 
-    cls = getattr(transformers, name, None)
+    cls = getattr(transformers, name, None) if name not in OTHER_FIELDS else None
     if cls is None or not hasattr(cls, "config_class"):
         return {}
     try:
@@ -103,7 +105,8 @@ def shard_shape(module: Any, leaf: str, parameter: Any, shard: Any, whole: bool 
     sizes = getattr(module, "output_sizes", None)
     if hasattr(module, "org_vocab_size") and leaf in ("weight", "bias"):
         shape[0] = module.org_vocab_size
-    if "QKV" in type(module).__name__ and shard in ("q", "k", "v"):
+    heads_known = "QKV" in type(module).__name__ and hasattr(module, "total_num_heads")
+    if heads_known and shard in ("q", "k", "v"):
         heads = module.total_num_heads if shard == "q" else module.total_num_kv_heads
         size = (
             getattr(module, "v_head_size", module.head_size) if shard == "v" else module.head_size
@@ -114,10 +117,11 @@ def shard_shape(module: Any, leaf: str, parameter: Any, shard: Any, whole: bool 
     elif isinstance(sizes, (list, tuple)) and isinstance(shard, (list, tuple)):
         with contextlib.suppress(TypeError, IndexError):
             shape[output] = sum(sizes[s] for s in shard)
-    elif re.match(r"w13|w2", leaf) and not whole:
-        shape = shape[1:]
+    elif re.match(r"w13|w2", leaf):
+        shape = shape if whole else shape[1:]
         if leaf.startswith("w13") and shard in ("w1", "w3") and shape:
-            shape[len(shape) - 1 if getattr(parameter, "is_transposed", False) else 0] //= 2
+            turned = getattr(parameter, "is_transposed", False)
+            shape[len(shape) - 1 if turned else len(shape) - 2] //= 2
     return tuple(shape)
 
 
@@ -156,6 +160,12 @@ def _undone(
         if not part or part not in name:
             continue
         if not part.startswith(".") and re.search(rf"[A-Za-z0-9_]{re.escape(part)}", name):
+            continue
+        if "{}" in of_key:  # a name for each expert
+            found = True
+            for expert in range(shape[0]):
+                key = name.replace(part, of_key.format(expert))
+                yield key, shard_shape(module, leaf, parameter, shard), shard
             continue
         key = name.replace(part, of_key)
         if len(mapping) > 3 and of_key.endswith("."):
@@ -229,9 +239,12 @@ def substitutions(cls: Any) -> list[tuple[str, str]]:
 
 
 def respelled(
-    stem: str, subs: list[tuple[str, str]]
+    cls: Any, stem: str, subs: list[tuple[str, str]]
 ) -> Iterator[tuple[str, tuple[str, str, str, str]]]:
     """Yield other names for a name, each with the rule that makes it: substitution, then prefix."""
+    for pattern, text in SPELLINGS.get(cls.__name__, ()):
+        if re.search(pattern, stem):
+            yield re.sub(pattern, text, stem, count=1), ("", "", pattern, text)
     pairs = [("", ""), *[(b, a) for b, a in subs if b in stem]]
     for b, a in pairs[:12]:
         middle = stem.replace(b, a) if b else stem

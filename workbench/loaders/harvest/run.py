@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-LIMIT = 120  # seconds of processor time a class
+LIMIT = 240  # seconds of processor time a class
 
 
 def package(name: str, folder: Path) -> None:

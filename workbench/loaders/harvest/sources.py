@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from .more_sources import MORE
+from .part_sources import PARTS
 
 Json = dict[str, Any]
 _FLASH: Json = {
@@ -25,17 +26,6 @@ _SPARK: Json = _FLASH | {
 _GELU: Json = {"hidden_act": "gelu_pytorch_tanh", "hidden_activation": "gelu_pytorch_tanh"}
 _ABSOLUTE: Json = {"position_embedding_type": "absolute"}
 _ONE: Json = {"num_hidden_layers": 1}
-_STEP: Json = {
-    "layer_types": ["full_attention", "sliding_attention"],
-    "yarn_only_types": ["full_attention"],
-    "moe_layers_enum": [1],
-    "attention_other_setting": {
-        "attention_type": "sliding_attention",
-        "num_attention_heads": 64,
-        "num_attention_groups": 8,
-        "head_dim": 128,
-    },
-}
 _SELECTOR: Json = _FLASH | {
     "dflash_config": _FLASH["dflash_config"] | {"selector_rank": 64, "selector_top_k": 4}
 }
@@ -103,12 +93,6 @@ _EXAONE: Json = {
     "layer_types": [*["sliding_attention"] * 3, "full_attention"],
     "first_k_dense_replace": 1,
 }
-_STEP_MOE: Json = {
-    "num_hidden_layers": 2, "layer_types": ["full_attention", "sliding_attention"],
-    "moe_layers_enum": "1", "yarn_only_types": ["full_attention"],
-    "attention_other_setting": _STEP["attention_other_setting"], "swiglu_limits": [0.0, 0.0, 0.0],
-    "swiglu_limits_shared": [0.0, 0.0, 0.0], "moe_every_n_layer": 1,
-}  # fmt: skip
 _NO_STACKS: Json = {"vision_config.deepstack_visual_indexes": []}
 _INTERN: Json = {
     "model_type": "internvl_chat", "llm_config": _QWEN2, "vision_config": _INTERN_VISION,
@@ -206,7 +190,11 @@ TABLE: dict[str, tuple[str, Json]] = {
     "InternS2PreviewForConditionalGeneration": ("InternS2PreviewConfig", _NO_STACKS),
     "DeepseekOCRForCausalLM": (
         "",
-        _OCR | {"model_type": "deepseek_vl_v2"},
+        _OCR
+        | {
+            "model_type": "deepseek_vl_v2",
+            "auto_map": {"AutoModel": "modeling_deepseekocr.DeepseekOCRForCausalLM"},
+        },
     ),
     "UnlimitedOCRForCausalLM": (
         "",
@@ -302,29 +290,11 @@ TABLE: dict[str, tuple[str, Json]] = {
             "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"],
         },
     ),
-    "Dots3NoteForCausalLMNextN": (
-        "Dots3Config",
-        {
-            "num_nextn_predict_layers": 1,
-            "num_hidden_layers": 1,
-            "layer_types": ["sliding_attention"],
-        },
-    ),
     "GraniteMoeSharedForCausalLM": ("GraniteMoeSharedConfig", {"shared_intermediate_size": 768}),
     "GraniteMoeSWAForCausalLM": ("GraniteMoeSWAConfig", {"shared_intermediate_size": 768}),
     "GraniteMoeHybridForCausalLM": (
         "GraniteMoeHybridConfig",
         {"num_local_experts": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 768},
-    ),
-    "Ernie4_5_VLMoeForConditionalGeneration": (
-        "Ernie4_5_VLMoeConfig",
-        {
-            "vision_config.in_channels": 3,
-            "vision_config.in_chans": 3,
-            "vision_config.embed_dim": 1280,
-            "vision_config.mlp_ratio": 4,
-            "vision_config.depth": 2,
-        },
     ),
     "MiniMaxM3SparseForConditionalGeneration": (
         "hf:MiniMaxM3VLConfig",
@@ -350,4 +320,4 @@ TABLE: dict[str, tuple[str, Json]] = {
         {"qk_norm_type": "per_layer", "use_qk_norm": True, "rotary_dim": 64},
     ),
 }
-TABLE |= MORE
+TABLE |= MORE | PARTS

@@ -271,7 +271,7 @@ def _no_moves(torch: Any) -> None:
     def to(module: Any, *args: Any, **options: Any) -> Any:
         try:
             return move(module, *args, **options)
-        except NotImplementedError:
+        except (NotImplementedError, AssertionError):  # no memory to move, or no GPU to move to
             return module
 
     torch.nn.Module.to = to

@@ -6,7 +6,7 @@ import re
 import time
 from typing import Any
 
-from . import fields, loading, names
+from . import fields, loading, names, spellings
 from .engine import Builder, holders
 
 Json = dict[str, Any]
@@ -26,7 +26,8 @@ class Study:
         self.use_saved = False
         self.mapped = False
         self.stacked: set[str] = set()
-        self.assumed: list[names.Mapping] = []  # where the loader does not show its substitutions
+        # Where the loader does not show its substitutions.
+        self.assumed: list[names.Mapping] = list(spellings.MAPPINGS.get(self.name, ()))
         self.turned: set[str] = (
             set()
         )  # templates that files hold the other way round than transformers
@@ -86,7 +87,9 @@ class Study:
         """Load everything that may load at the first config; set what is wanted and what else is taken."""
         model = self.model(self.raw)
         self.shared = loading.shared_by_target(model) if DRAFT.search(self.name) else []
+        unread = spellings.UNREAD.get(self.name, {})
         self.unread = loading.never_read(model)
+        self.unread += [n for n, _ in model.named_parameters() if names.template(n) in unread]
         self.use_saved = True
         inverted, saved, _ = self.keys(self.raw)
         loader = self.loader(self.raw)
@@ -112,22 +115,38 @@ class Study:
         _, _, found = self.keys(self.raw)
         every = {**inverted, **saved, **found}
         union = loader.whole(every, most_errors=120)
+        if union["unexplained"]:  # some names stop the loader, and it cannot be seen which
+            union = loader.whole(self._harmless(every), most_errors=120)
         self.writes = union["writes"] | best["writes"]  # spellings may disturb each other
         self.attributes = union["attributes"]
         wanted |= {k: v for k, v in found.items() if k in self.writes}
         wanted |= self._others(wanted, saved, plain, inverted)
         last = loader.whole(wanted)
         self.lacks = self._unwritten(last)
-        more = [m for m in names.USUAL if any(m[0] in n for n in self.lacks)]
-        if more and not self.assumed:
-            self.assumed, self.rules = more, {}
+        usual = [m for m in names.USUAL if m not in self.assumed]
+        more = [m for m in usual if any(m[0] in n for n in self.lacks)]
+        if more:
+            self.assumed, self.rules = [*self.assumed, *more], {}
             return self.observe()
-        self.use_saved = bool(
-            {names.template(k) for k in wanted} - {names.template(k) for k in (*inverted, *found)}
-        ) or any(inverted.get(k, found.get(k, ((), "")))[0] != v[0] for k, v in wanted.items())
-        self.wanted = wanted
         self.every = {k: v for k, v in every.items() if k in self.writes}
+        engine = {names.template(k) for k in (*inverted, *found)}
+        # transformers' names are looked at again at each config if something loads by no other name.
+        loads = {k for k in saved if k in self.every or k in wanted}
+        self.use_saved = bool(set(map(names.template, loads)) - engine) or any(
+            inverted.get(k, found.get(k, ((), "")))[0] != v[0] for k, v in wanted.items()
+        )
+        self.wanted = wanted
         return every
+
+    def _harmless(self, every: names.Keys) -> names.Keys:
+        """Return the keys without those whose kind stops the loader if it is alone."""
+        model, loader = self.model(self.raw), self.loader(self.raw)
+        said: dict[str, str] = {}
+        for key, (shape, dtype) in every.items():
+            text = names.template(key)
+            if text not in said:
+                said[text] = loader.one(model, key, shape, dtype)[0]
+        return {k: v for k, v in every.items() if said[names.template(k)] != loading.RAISES}
 
     def _turn(self, saved: names.Keys, report: Json | None) -> bool:
         """Note the stacks of experts that do not fit, and may the other way round."""
@@ -159,6 +178,7 @@ class Study:
         model, last = self.model(self.raw), self.last(self.raw)
         loader = self.loader(self.raw)
         subs = names.substitutions(self.builder.cls)
+        spelled = spellings.SPELLINGS.get(self.name, ())
         wanted = {names.template(p) for p in lacking}
         ends = time.process_time() + 10
         worked: list[tuple[str, str, str, str]] = []
@@ -173,7 +193,7 @@ class Study:
             if known or parameter is None or names.template(parameter) not in wanted:
                 continue
             tries = [(names.respell(key, r), r) for r in worked]
-            tries += list(names.respelled(key, subs))
+            tries += list(names.respelled(self.builder.cls, key, subs))
             self.rules[text] = []
             wanted_texts[text] = None
             for name, rule in tries[:140]:
@@ -186,7 +206,8 @@ class Study:
             text
         ) in wanted_texts:  # parts that only load together: what held for others is tried on them
             if not self.rules.get(text):
-                self.rules[text] = worked[:2]
+                own = [("", "", p, t) for p, t in spelled if re.search(p, text.replace("{}", "0"))]
+                self.rules[text] = own[:1] or worked[:2]
 
 
 def _numbered(name: str, last: int) -> str:

@@ -6,8 +6,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from workbench.loaders.harvest.expressions import named_numbers
 from workbench.loaders.maps.records import ClassMap, Variant
-from workbench.loaders.profile import NotCovered
+from workbench.loaders.profile import NotCovered, Refused
 
 _ABSENT = object()
 MOST_LAYERS = 10_000  # a list of layers is not made longer, whatever a config says
@@ -39,6 +40,8 @@ def read(found: ClassMap, raw: Mapping[str, Any]) -> Values:
     ------
     NotCovered
         A field that the class reads has a value that was never tried.
+    Refused
+        A field is absent without which the engine does not build the class.
     """
     if found.flat and "text_config" not in raw:
         raw = {**raw, "text_config": {n: v for n, v in raw.items() if not isinstance(v, Mapping)}}
@@ -62,9 +65,9 @@ class _Reader:
         for other, name in found.aliases.items():
             self.other_names.setdefault(name, []).append(other)
             self.other_names.setdefault(other, []).append(name)
-        self.listed = {
-            r[1][1] for s in found.slots for r in s.rows or () if r[0] == "pick" and r[1]
-        }
+        rules = [r for s in found.slots for r in s.rows or ()]
+        self.named = {r[1] for r in rules if r[0] == "named"}
+        self.listed = {r[1][1] for r in rules if r[0] == "pick" and r[1]} | self.named
 
     def take(self, path: str, kind: list[Any]) -> None:
         """Take one field into account, or raise `NotCovered`."""
@@ -87,6 +90,9 @@ class _Reader:
                 raise NotCovered(f"{path} is of another kind than was tried")
             return
         if sort == "sized" and isinstance(value, list) and self._as_long(path, value, seen[0]):
+            return
+        if sort == "list" and path in self.named:
+            self.lists[path] = self._named(path, value)
             return
         variant = next(
             (v for v in self.found.variants if v.field == path and _equal(v.value, value)), None
@@ -121,6 +127,13 @@ class _Reader:
         else:
             raise NotCovered(f"{path} is {value!r:.60}, which was not tried")
 
+    def _named(self, path: str, value: Any) -> list[int]:
+        """Return the numbers of a list that names layers."""
+        numbers = named_numbers(value)
+        if numbers is None:
+            raise NotCovered(f"{path} is {value!r:.60}, which is no list of layers")
+        return numbers
+
     def _as_long(self, path: str, value: list[Any], seen: list[Any]) -> bool:
         """Tell whether a list has the right length, where only that counts: one entry a layer, or so many."""
         part = path.rpartition(".")[0]
@@ -154,6 +167,8 @@ class _Reader:
             raise NotCovered(
                 f"config.json does not have {path}, and what it then counts as is not known"
             )
+        if rule[0] == "refused":
+            raise Refused(f"config.json does not have {path}: {rule[1]}")
         part = path.rpartition(".")[0]
         if part and _at(self.raw, part) is _ABSENT and sort != "free":
             raise NotCovered(

@@ -85,6 +85,8 @@ class Names:
             return None
         words = self.found.words
         reaction = words.get(self._word(key)) or words.get(template_of(key))
+        if reaction == "absent":  # it raised whatever its shape was
+            return Known("raises")
         # A word that raised may have raised because of its shape.
         return Known(reaction) if reaction and reaction not in ("raises", "loads") else None
 

@@ -43,9 +43,10 @@ class Wanted:
 
     @property
     def parameter(self) -> str:
-        """Where it lands."""
-        assert self.slot.parameter is not None
-        return self.slot.parameter
+        """Where it lands; of several parameters, that of its own name."""
+        found = _own_parameter(self.slot)
+        assert found is not None
+        return found
 
     @property
     def used(self) -> tuple[int, ...]:
@@ -130,12 +131,7 @@ class Mapped:
         return quantised.recipe(self.engine, self.release, self.model_class, config.quantization)
 
     def _wanted(self, slot: maps.Slot, values: fields.Values) -> Wanted:
-        if (
-            slot.parameter is None
-            or slot.shape is None
-            or slot.rows is None
-            or " + " in slot.parameter
-        ):
+        if _own_parameter(slot) is None or slot.shape is None or slot.rows is None:
             raise NotCovered(f"where {slot.template} goes is not regular", self.place)
         shape = [value_of(terms, values.sizes) for terms in slot.shape]
         columns = [column_values(rule, values.sizes, values.lists) for rule in slot.rows]
@@ -227,6 +223,15 @@ class Mapped:
             self.route,
             harvested=True,
         )
+
+
+def _own_parameter(slot: maps.Slot) -> str | None:
+    """Return the parameter that a slot fills; of several, that of its name: the others are copies of it."""
+    parts = (slot.parameter or "").split(" + ")
+    if len(parts) == 1:
+        return slot.parameter
+    own = [part for part in parts if part.split(".")[-2:] == slot.template.split(".")[-2:]]
+    return own[0] if len(own) == 1 else None
 
 
 def _lost(reaction: str, place: str) -> Route:
