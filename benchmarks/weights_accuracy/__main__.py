@@ -27,6 +27,7 @@ def main(arguments: list[str] | None = None) -> None:
     if chosen.only != "confusion":
         tables["power"] = _joined(power.coherent())
         tables["light-training"] = _joined(power.light_training())
+        tables["edges"] = _joined(power.edges())
     for name, text in tables.items():
         print(f"\n## {name}\n\n{text}")
         if chosen.write:

@@ -126,6 +126,11 @@ class Tensors(Sequence[ScannedTensor]):
         found = self._statistics.get(name)
         return np.full(len(self.names), np.nan) if found is None else found
 
+    @property
+    def quantiles(self) -> Column:
+        """The quantiles of all tensors at `QUANTILES`, one row a tensor."""
+        return self._quantiles
+
     @cached_property
     def is_matrix(self) -> Column:
         """Which tensors have two dimensions or more that are longer than one."""

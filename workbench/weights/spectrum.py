@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from workbench.weights.means import means_of
+
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 
 # Mean and standard deviation of the Tracy-Widom law of order 1 (Bornemann 2010, table 9).
@@ -26,6 +28,8 @@ _NEARLY = 0.3
 # Where a value lies more than so many deviations out, all are drawn in to the border. The deviation is that
 # of the values within the border.
 _ALONE, _BORDER = 10.0, 5.0
+# Deviations of a mean that chance does not make.
+_NO_CHANCE = 4.0
 # Below this share of the mean square a variance is not taken from it.
 _SHARE_OF_SQUARE = 0.1
 # How far the norms may be more alike than expected: the kurtosis that is expected is itself estimated.
@@ -61,6 +65,8 @@ class Spectrum:
         How many are all zeros; they are left out of everything else.
     filled
         Values beside zeros that a row or column has, whichever is fewer, on average over those not empty.
+    row_means, column_means, mean
+        Differences between the means of rows (columns), and the mean of all (`workbench.weights.means`).
     """
 
     gram: float = 0.0
@@ -76,6 +82,14 @@ class Spectrum:
     empty_rows: int = 0
     empty_columns: int = 0
     filled: float = 0.0
+    row_means: float = 0.0
+    column_means: float = 0.0
+    mean: float = 0.0
+
+    @property
+    def means(self) -> float:
+        """The strongest sign that means give."""
+        return max(self.row_means, self.column_means, self.mean)
 
     @property
     def excess(self) -> float:
@@ -120,7 +134,9 @@ def spectrum(values: Floats, slack: float = 0.05) -> Spectrum:
         return nothing
     moved = values is not whole
     plain = values / np.float32(spread)
-    values = plain - np.float32(mean / spread)
+    # A mean that chance makes is left in: taken off, it would be a direction in rows that are small.
+    has_mean = abs(mean) * np.sqrt(values.size) > _NO_CHANCE * spread
+    values = plain - np.float32(mean / spread) if has_mean else plain
     matrix = equilibrated(values)
     if min(matrix.shape) < 2:
         return nothing
@@ -129,6 +145,7 @@ def spectrum(values: Floats, slack: float = 0.05) -> Spectrum:
     beside = np.sqrt(matrix.size)
     row_neighbours = float(np.einsum("ij,ij->", matrix[1:], matrix[:-1]) / beside)
     column_neighbours = float(np.einsum("ij,ij->", matrix[:, 1:], matrix[:, :-1]) / beside)
+    with_mean = equilibrated(plain) if has_mean else matrix
     if matrix.shape[0] > matrix.shape[1]:
         matrix = np.ascontiguousarray(matrix.T)
     m, n = matrix.shape
@@ -141,7 +158,7 @@ def spectrum(values: Floats, slack: float = 0.05) -> Spectrum:
     if orthogonality < _NEARLY:
         plain = (plain if plain.shape[0] <= plain.shape[1] else plain.T)[::step]
         orthogonality = n * _mean_squared_cosine((plain @ plain.T).astype(np.float64))
-    return dataclasses.replace(
+    found = dataclasses.replace(
         nothing,
         gram=(n * cosines - _chance(fourth, m)) * len(gram) / 2,
         edge=_edge_z(largest, m, n),
@@ -151,6 +168,10 @@ def spectrum(values: Floats, slack: float = 0.05) -> Spectrum:
         row_neighbours=row_neighbours,
         column_neighbours=column_neighbours,
         orthogonality=orthogonality,
+    )
+    means = means_of(with_mean, found.excess)
+    return dataclasses.replace(
+        found, row_means=means.rows, column_means=means.columns, mean=means.all
     )
 
 
