@@ -87,7 +87,7 @@ def whole_models(package: str, version: str, wanted: tuple[str, ...]) -> Iterato
 
     for path in unpack(package, version, wanted):
         tensors = {
-            name: torch.from_numpy(np.array(values))
+            name: torch.from_numpy(np.array(values, order="C"))
             for name, values in tensors_of(path).items()
             if values.dtype.name in _KINDS and values.size
         }
