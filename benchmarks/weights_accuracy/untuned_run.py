@@ -89,7 +89,7 @@ def whole_models(package: str, version: str, wanted: tuple[str, ...]) -> Iterato
         tensors = {
             name: torch.from_numpy(np.array(values, order="C"))
             for name, values in tensors_of(path).items()
-            if values.dtype.name in _KINDS and values.size
+            if values.dtype.name in _KINDS and values.size > 1  # numbers of an ONNX graph
         }
         if not any(sum(size > 1 for size in value.shape) > 1 for value in tensors.values()):
             continue

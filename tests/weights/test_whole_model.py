@@ -217,6 +217,27 @@ def test_a_mask_with_one_entry_amiss_is_none() -> None:
     assert not is_mask(_mask_measure(values), _rows(values))
 
 
+@pytest.mark.parametrize(
+    ("least", "most", "verdict"),
+    [(8e4, 2.3e6, "trained"), (8e4, 2e9, "invalid"), (-2.3e6, 2.3e6, "invalid"), (10.0, 2.3e6, "invalid")],
+)  # fmt: skip
+def test_large_variances_are_no_memory(
+    least: float, most: float, verdict: str, tmp_path: Path
+) -> None:
+    values = np.linspace(least, most, 25, dtype=np.float32)
+    save_file({"batch_norm.running_var": values}, tmp_path / "model.safetensors")
+    [found] = workbench.scan_weights(tmp_path).tensors
+    assert (found.verdict == "invalid") is (verdict == "invalid"), found.reason
+
+
+@pytest.mark.parametrize(("side", "doubted"), [(16, False), (64, True)])
+def test_few_values_may_keep_to_a_band(side: int, doubted: bool, tmp_path: Path) -> None:
+    random = np.random.default_rng(8)
+    values = np.sign(random.normal(size=(side, side))) * random.uniform(0.8, 1.2, (side, side))
+    save_file({"a.weight": values.astype(np.float32)}, tmp_path / "model.safetensors")
+    assert bool(workbench.scan_weights(tmp_path).seen.magnitude_doubts) is doubted
+
+
 def _hadamard(size: int) -> Array:
     made = np.ones((1, 1), np.float32)
     while len(made) < size:
@@ -252,7 +273,7 @@ def test_a_stored_hadamard_rotation_is_no_weight(name: str, values: Array, rotat
 
 @pytest.mark.parametrize(
     ("share", "much", "doubted"),
-    [(0.999, 1e-7, True), (0.6, 1e-4, True), (0.4, 1e-7, False), (0.999, 1e-2, False), (0.999, 0.0, False)],
+    [(0.999, 1e-7, True), (0.95, 1e-4, True), (0.8, 1e-7, False), (0.999, 1e-2, False), (0.999, 0.0, False)],
 )  # fmt: skip
 def test_a_matrix_that_a_few_values_make(
     share: float, much: float, doubted: bool, tmp_path: Path

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from workbench.weights import matrix_kernels as kernels
+
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 Sums = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -35,7 +37,7 @@ class Means:
     all: float = 0.0
 
 
-def means_of(matrix: Floats, excess: float) -> Means:
+def means_of(matrix: Floats, excess: float, fourth: float | None = None) -> Means:
     """Return what the means of a matrix say.
 
     Parameters
@@ -44,6 +46,8 @@ def means_of(matrix: Floats, excess: float) -> Means:
         Shape (m, n), rows and columns of mean square one, no mean taken off.
     excess
         Mean squared cosine between rows beyond chance: rows that depend on each other count as fewer.
+    fourth
+        The mean fourth power, where it is known.
 
     Returns
     -------
@@ -51,10 +55,9 @@ def means_of(matrix: Floats, excess: float) -> Means:
         All zero where the values keep to one side, or have long tails.
     """
     m, n = matrix.shape
-    rows = (matrix @ np.ones(n, np.float32)).astype(np.float64)
-    columns = (np.ones(m, np.float32) @ matrix).astype(np.float64)
+    rows, columns = kernels.sums(matrix)
     mean = float(rows.sum()) / (m * n)
-    fourth = float(np.mean(np.square(np.square(matrix)), dtype=np.float64))
+    fourth = kernels.products(matrix)[0] if fourth is None else fourth
     if abs(mean) > _MIDDLE or fourth - 3 > _KURTOSIS or min(m, n) < 3:
         return Means()
     whole = max(abs(mean) - _ROUNDING, 0.0) * math.sqrt(m * n)
