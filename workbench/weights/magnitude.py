@@ -147,8 +147,8 @@ def _collapsed(seen: Seen) -> Doubts:
     return {
         i: Doubt(
             "open",
-            f"nine of ten of its values are below {middle[i] / std[i]:.2g} of their σ of {std[i]:.3g}, and are "
-            "not zeros: a branch that decayed, or a scale that reached a part of it",
+            f"nine of ten of its values are below {middle[i] / std[i]:.2g} of their σ of {std[i]:.3g}, and "
+            "are not zeros: a branch that decayed, or a scale that reached a part of it",
         )
         for i in np.flatnonzero(tiny).tolist()
     }
