@@ -29,9 +29,9 @@ def balance(matrix: Array, rounds: int) -> bool:
                 x = matrix[i, j] * scale[j]
                 matrix[i, j] = x
                 total += x * x
-            factor = np.float32(1)
-            if total > 0:
-                factor /= np.float32(sqrt(total / np.float32(n)))
+            power, factor = total / np.float32(n), np.float32(1)
+            if power > 0:
+                factor /= np.float32(sqrt(power))
             else:
                 filled = False
             for j in range(n):
@@ -39,9 +39,9 @@ def balance(matrix: Array, rounds: int) -> bool:
                 matrix[i, j] = x
                 sums[j] += x * x
         for j in range(n):
-            scale[j] = np.float32(1)
-            if sums[j] > 0:
-                scale[j] /= np.float32(sqrt(sums[j] / np.float32(m)))
+            power, scale[j] = sums[j] / np.float32(m), np.float32(1)
+            if power > 0:
+                scale[j] /= np.float32(sqrt(power))
             else:
                 filled = False
     for i in range(m):
@@ -54,27 +54,25 @@ def balance(matrix: Array, rounds: int) -> bool:
 def powers(matrix: Array) -> tuple[Array, Array]:
     """Return the squares of rows once columns have one norm, and those of columns once rows have one."""
     m, n = matrix.shape
-    rows, columns = np.zeros(m, np.float32), np.zeros(n, np.float32)
+    rows, columns = np.zeros(m), np.zeros(n)
     for i in range(m):
-        total = np.float32(0)
+        total = 0.0
         for j in range(n):
-            square = matrix[i, j] * matrix[i, j]
+            square = float(matrix[i, j]) ** 2
             total += square
             columns[j] += square
-        rows[i] = total
-    for i in range(m):
-        rows[i] = np.float32(1) / rows[i] if rows[i] > 0 else np.float32(1)
+        rows[i] = 1 / total if total > 0 else 1.0
     for j in range(n):
-        columns[j] = np.float32(1) / columns[j] if columns[j] > 0 else np.float32(1)
-    by_row, by_column = np.zeros(m), np.zeros(n, np.float32)
+        columns[j] = 1 / columns[j] if columns[j] > 0 else 1.0
+    by_row, by_column = np.zeros(m), np.zeros(n)
     for i in range(m):
-        total = np.float32(0)
+        total = 0.0
         for j in range(n):
-            square = matrix[i, j] * matrix[i, j]
+            square = float(matrix[i, j]) ** 2
             total += square * columns[j]
             by_column[j] += square * rows[i]
         by_row[i] = total
-    return by_row, by_column.astype(np.float64)
+    return by_row, by_column
 
 
 @kernel()

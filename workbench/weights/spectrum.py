@@ -220,7 +220,9 @@ def equilibrated(values: Floats) -> Floats:
     matrix = np.array(values, dtype=np.float32, order="C")
     if not matrix.size or kernels.balance(matrix, _ROUNDS):
         return matrix
-    rows, columns = (np.einsum(f"ij,ij->{axis}", values, values) > 0 for axis in "ij")
+    m, n = values.shape
+    rows = np.einsum("ij,ij->i", values, values) / np.float32(n) > 0
+    columns = np.einsum("ij,ij->j", values, values) / np.float32(m) > 0
     if rows.all() and columns.all():
         return matrix
     return equilibrated(values[rows][:, columns])
