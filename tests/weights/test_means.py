@@ -117,3 +117,9 @@ def test_a_small_matrix_whose_tails_are_those_of_its_scales(what: Any, tmp_path:
 def test_a_small_matrix_that_follows_no_law(tmp_path: Path) -> None:
     values = np.random.default_rng(14).laplace(size=(32, 64))
     assert judged(tmp_path, values).verdict == "trained"
+
+
+def test_eight_bits_that_are_cut_off_leave_no_mean(tmp_path: Path) -> None:
+    values = normal(1024, 512)
+    step = np.abs(values).max() / 127
+    assert judged(tmp_path, np.floor(values / step) * step).verdict != "trained"

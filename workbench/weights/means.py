@@ -22,8 +22,8 @@ Sums = np.ndarray[Any, np.dtype[np.float64]]
 # Laws around another middle than zero (uniform from 0, normal around 1) reach beyond the first; the sums of
 # values with longer tails than the second are no normal ones.
 _MIDDLE, _KURTOSIS, _KURTOSIS_OF_ALL = 0.3, 3.0, 1.0
-# A mean of so many deviations is a matter of rounding.
-_ROUNDING = 0.005
+# A mean of so many deviations is a matter of rounding: 8 bits that are cut off, not rounded, leave 0.016.
+_ROUNDING = 0.02
 # Where a few directions of any origin hold more, the mean of all is one of theirs.
 _DIRECTIONS = 1.0
 
