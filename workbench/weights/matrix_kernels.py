@@ -112,9 +112,9 @@ def products(matrix: Array) -> tuple[float, float, float]:
                 two += matrix[i, j] * matrix[i - 1, j]
         for j in range(1, n):
             three += matrix[i, j] * matrix[i, j - 1]
-        fourth += one
-        below += two
-        beside += three
+        fourth += float(one)
+        below += float(two)
+        beside += float(three)
     return fourth / (m * n), below, beside
 
 
