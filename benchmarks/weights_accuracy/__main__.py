@@ -6,10 +6,11 @@ import argparse
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from benchmarks.weights_accuracy import confusion, power
+from benchmarks.weights_accuracy.schemes import FORMATS
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -20,13 +21,19 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--write", type=Path, metavar="PAGE", help="page whose tables are replaced")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--only", choices=("confusion", "power"), help="leave the other out")
+    parser.add_argument(
+        "--formats", nargs="*", choices=FORMATS, help="judge in these alone; nothing is written"
+    )
     chosen = parser.parse_args(arguments)
+    if chosen.formats and chosen.write:
+        parser.error("a part of the formats is printed, not written")
     start, tables = time.monotonic(), dict[str, str]()
     if chosen.only != "power":
-        tables |= _confusion(chosen.workers)
+        tables |= _confusion(chosen.workers, chosen.formats or tuple(FORMATS))
     if chosen.only != "confusion":
         tables["power"] = _joined(power.coherent())
         tables["light-training"] = _joined(power.light_training())
+        tables["edges"] = _joined(power.edges())
     for name, text in tables.items():
         print(f"\n## {name}\n\n{text}")
         if chosen.write:
@@ -34,9 +41,9 @@ def main(arguments: list[str] | None = None) -> None:
     print(f"\n{time.monotonic() - start:.0f} s", file=sys.stderr)
 
 
-def _confusion(workers: int) -> dict[str, str]:
+def _confusion(workers: int, formats: Sequence[str]) -> dict[str, str]:
     usable, small = confusion.corpus()
-    cases = confusion.run([*usable, *small], workers)
+    cases = confusion.run([*usable, *small], workers, formats)
     little = [case for case in cases if not confusion.is_promised(case)]
     cases = [case for case in cases if confusion.is_promised(case)]
     stages = Counter(case.stage for case in cases if case.source == confusion.TRAINED)

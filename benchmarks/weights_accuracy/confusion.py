@@ -8,6 +8,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from math import prod
 from multiprocessing import get_context
 from pathlib import Path
@@ -91,11 +92,11 @@ def in_whole_groups(shape: tuple[int, int]) -> tuple[int, int]:
     return shape[0], shape[1] - shape[1] % 32
 
 
-def judged(tensor: Trained) -> list[Case]:
+def judged(tensor: Trained, formats: Sequence[str] = tuple(FORMATS)) -> list[Case]:
     """Return the verdicts on one trained matrix and on all its re-initialisations.
 
-    In every format where it has 32 rows and columns and 4,096 values, in three where it is large, and in
-    fp32 where it is smaller.
+    In each format where it has 32 rows and columns and 4,096 values, in three where it is large, and in fp32
+    where it is smaller.
     """
     matrix = matrix_of(tensor)
     assert matrix is not None
@@ -103,7 +104,8 @@ def judged(tensor: Trained) -> list[Case]:
     found = []
     for scheme in (TRAINED, *SCHEMES):
         drawn: dict[int, Array] = {}
-        for name, store in FORMATS.items():
+        for name in formats:
+            store = FORMATS[name]
             columns = in_whole_groups((m, n))[1] if name in GROUPED else n
             usable = is_large_enough((m, columns))
             if not usable and (is_large_enough(matrix.shape) or name != "fp32"):
@@ -156,7 +158,9 @@ def corpus() -> tuple[list[Trained], list[Trained]]:
     return usable, small
 
 
-def run(tensors: Sequence[Trained], workers: int = 2) -> list[Case]:
+def run(
+    tensors: Sequence[Trained], workers: int = 2, formats: Sequence[str] = tuple(FORMATS)
+) -> list[Case]:
     """Judge everything, in as many processes."""
     from tqdm import tqdm
 
@@ -164,7 +168,11 @@ def run(tensors: Sequence[Trained], workers: int = 2) -> list[Case]:
     # One thread each for what computes in numpy and torch.
     os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        parts = tqdm(pool.map(judged, largest_first), total=len(tensors), unit="matrix")
+        parts = tqdm(
+            pool.map(partial(judged, formats=formats), largest_first),
+            total=len(tensors),
+            unit="matrix",
+        )
         return [case for part in parts for case in part]
 
 

@@ -97,12 +97,70 @@ def light_training() -> Iterator[str]:
 
 
 def _train(rate: float, steps: Sequence[int]) -> Iterator[str]:
+    before: dict[str, Any] = {}
+    for step, loss, model in _trained(rate, steps, "normal 0.02"):
+        if step:
+            yield _state(model, before, rate, step, loss)
+        else:
+            before = {name: value.detach().clone() for name, value in model.named_parameters()}
+
+
+# Inits whose law has an edge, and their bounds; Kaiming's follows from the shape.
+EDGES = (
+    "Kaiming uniform",
+    "normal 0.02, cut at 2 σ",
+    "normal 0.02, cut at 3 σ",
+    "uniform within 0.03",
+)
+EDGE_STEPS = (1, 3, 10)
+
+
+def edges() -> Iterator[str]:
+    """Yield the table of what is seen after the first steps from inits whose law has an edge."""
+    yield "| init | learning rate | step | trained, undecided, at init in float32 | in bfloat16 |"
+    yield "|---|---|---|---|---|"
+    for init in EDGES:
+        for rate, _ in RUNS:
+            for step, _, model in _trained(rate, EDGE_STEPS, init):
+                shown = " | ".join(_counts(model, kind) for kind in ("fp32", "bf16"))
+                yield f"| {init} | {rate:g} | {step} | {shown} |"
+
+
+def _counts(model: Any, kind: str) -> str:
+    found = [
+        judge_stored(FORMATS[kind](name, value.detach().numpy().copy())).verdict
+        for name, value in model.named_parameters()
+        if value.ndim > 1
+    ]
+    return ", ".join(str(found.count(one)) for one in ("trained", "undecided", "at_init"))
+
+
+def _initialise(model: Any, init: str) -> None:
+    from torch import nn
+
+    for parameter in model.parameters():
+        if parameter.ndim < 2:
+            continue
+        if init == "Kaiming uniform":
+            nn.init.kaiming_uniform_(parameter, a=5**0.5)
+        elif init == "uniform within 0.03":
+            nn.init.uniform_(parameter, -0.03, 0.03)
+        elif "cut" in init:
+            bound = 0.02 * (2 if "2 σ" in init else 3)
+            nn.init.trunc_normal_(parameter, std=0.02, a=-bound, b=bound)
+        else:
+            nn.init.normal_(parameter, std=0.02)
+
+
+def _trained(rate: float, steps: Sequence[int], init: str) -> Iterator[tuple[int, float, Any]]:
+    """Yield step, loss and the model: at its init, and after some steps."""
     import torch
 
     torch.manual_seed(20)
     torch.set_num_threads(1)
     model = _model()
-    before = {name: value.detach().clone() for name, value in model.named_parameters()}
+    _initialise(model, init)
+    yield 0, 0.0, model
     optimiser = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.95), weight_decay=0.0)
     text = torch.frombuffer(bytearray(_text()), dtype=torch.uint8).long()
     generator = torch.Generator().manual_seed(20)
@@ -115,7 +173,7 @@ def _train(rate: float, steps: Sequence[int]) -> Iterator[str]:
         loss.backward()
         optimiser.step()
         if step in steps:
-            yield _state(model, before, rate, step, float(loss.detach()))
+            yield step, float(loss.detach()), model
 
 
 def _state(model: Any, before: dict[str, Any], rate: float, step: int, loss: float) -> str:
@@ -177,9 +235,6 @@ def _model() -> Any:
             self.layers = nn.ModuleList(Layer() for _ in range(_LAYERS))
             self.norm = nn.RMSNorm(_WIDTH)
             self.lm_head = nn.Linear(_WIDTH, 256, bias=False)
-            for parameter in self.parameters():
-                if parameter.ndim > 1:
-                    nn.init.normal_(parameter, std=0.02)
 
         def forward(self, tokens: Any) -> Any:
             x = self.embed_tokens(tokens) + self.places(torch.arange(tokens.shape[1]))

@@ -1,7 +1,7 @@
 """``python -m benchmarks.weights_accuracy.untuned_run``: the verdicts on models that no rule has seen.
 
 Every matrix of at least 32 x 32 of 30 packages is judged as it is stored, and two re-initialisations of its
-shape. Equal matrices count once. Keras files need h5py.
+shape. Equal matrices count once. Each file is then scanned as a whole model. Keras files need h5py.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ Row = dict[str, Any]
 # Of each model file at most so many matrices: one model must not be the corpus.
 _MOST, _LARGEST = 160, 1 << 22
 _DRAWN = ("normal, same σ", "Kaiming uniform")
+WHOLE = "whole"
 _KINDS = {"float32": "float32", "float16": "float16", "float64": "float64"}
 
 
@@ -73,7 +75,31 @@ def judged(job: tuple[str, str, tuple[str, ...]]) -> list[Row]:
                 "package": package, "name": name, "shape": matrix.shape, "source": source,
                 "verdict": found.verdict, "reason": found.reason, "parts": [p.text() for p in found.parts],
             })  # fmt: skip
-    return rows
+    return [*rows, *whole_models(*job)]
+
+
+def whole_models(package: str, version: str, wanted: tuple[str, ...]) -> Iterator[Row]:
+    """Yield the answer of a scan of each file, with all its floats in one checkpoint."""
+    import torch
+    from safetensors.torch import save_file
+
+    import workbench
+
+    for path in unpack(package, version, wanted):
+        tensors = {
+            name: torch.from_numpy(np.array(values, order="C"))
+            for name, values in tensors_of(path).items()
+            if values.dtype.name in _KINDS and values.size > 1  # numbers of an ONNX graph
+        }
+        if not any(sum(size > 1 for size in value.shape) > 1 for value in tensors.values()):
+            continue
+        with TemporaryDirectory() as folder:
+            save_file(tensors, Path(folder) / "model.safetensors")
+            found = workbench.scan_weights(folder)
+        yield {
+            "package": package, "name": path.name, "shape": (), "source": WHOLE, "verdict": str(found.ok),
+            "reason": found.summary, "parts": [],
+        }  # fmt: skip
 
 
 def table(rows: Sequence[Row]) -> Iterator[str]:
@@ -82,18 +108,21 @@ def table(rows: Sequence[Row]) -> Iterator[str]:
     for row in rows:
         by_package[row["package"]].append(row)
     names = "trained | parts at init | at init | undecided | re-initialised | trained | undecided"
-    yield f"| package | trained matrices | {names} |"
-    yield "|---|---|---|---|---|---|---|---|---|"
+    yield f"| package | trained matrices | {names} | whole files with ✓ |"
+    yield "|---|---|---|---|---|---|---|---|---|---|"
     for package, mine in [*sorted(by_package.items()), ("all", list(rows))]:
         real = [row for row in mine if row["source"] == "trained"]
-        fake = [row for row in mine if row["source"] != "trained"]
+        fake = [row for row in mine if row["source"] in _DRAWN]
+        whole = [row for row in mine if row["source"] == WHOLE]
+        ticks = sum(row["verdict"] == "True" for row in whole)
         count = Counter("parts" if row["parts"] else row["verdict"] for row in real)
         drawn = Counter(row["verdict"] for row in fake)
         numbers = (
             len(real), count["trained"], count["parts"], count["at_init"],
             count["undecided"], len(fake), drawn["trained"], drawn["undecided"],
         )  # fmt: skip
-        yield f"| {package} | " + " | ".join(f"{number:,}" for number in numbers) + " |"
+        shown = " | ".join(f"{number:,}" for number in numbers)
+        yield f"| {package} | {shown} | {ticks} of {len(whole)} |"
 
 
 def main() -> None:

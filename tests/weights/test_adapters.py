@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 import workbench
 from tests.weights.whole_files.families import Pool
-from workbench.weights.adapters import absent_magnitudes
+from workbench.weights.adapters import absent_factors, absent_magnitudes, second_factor
 from workbench.weights.results import WeightScan
 
 MODULES = [f"base_model.model.layers.{n}.self_attn.q_proj" for n in range(3)]
@@ -118,3 +118,58 @@ def test_a_broken_config_of_an_adapter_is_a_note(tmp_path: Path) -> None:
     scan = scanned(tmp_path, "{", 0)
     assert scan.ok is True
     assert any("the adapter's config was not used" in note for note in scan.notes)
+
+
+MLX = {"fine_tune_type": "dora", "num_layers": 16}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("a.lora_A.weight", "a.lora_B.weight"),
+        ("a.lora_A.default.weight", "a.lora_B.default.weight"),
+        ("a.lora_embedding_A", "a.lora_embedding_B"),
+        ("model.layers.0.self_attn.q_proj.lora_a", "model.layers.0.self_attn.q_proj.lora_b"),
+        ("lora_unet_mid_block_to_q.lora_down.weight", "lora_unet_mid_block_to_q.lora_up.weight"),
+        ("a.lora_B.weight", ""),
+        ("a.lora_up.weight", ""),
+        ("a.lora_a_norm.weight", ""),
+        ("model.layers.0.mlp.up_proj.weight", ""),
+    ],
+)
+def test_the_second_factor_of_each_spelling(first: str, second: str) -> None:
+    assert second_factor(first) == second
+
+
+def test_a_magnitude_as_mlx_lm_writes_it() -> None:
+    pair = "{}.lora_{}"
+    lower = [name.replace("lora_A", "lora_a").replace("lora_B", "lora_b") for name in names(pair)]
+    assert absent_magnitudes(lower, {"fine_tune_type": "lora"}) == ()
+    absent = absent_magnitudes([*lower, f"{MODULES[0]}.m"], MLX)
+    assert [name for name, _ in absent] == [f"{module}.m" for module in MODULES[1:]]
+    assert 'fine_tune_type: "dora"' in absent[0][1]
+    assert absent_magnitudes([*lower, *(f"{module}.m" for module in MODULES)], MLX) == ()
+
+
+def test_a_factor_without_the_other_of_its_pair_is_absent() -> None:
+    assert list(absent_factors(names())) == []
+    [(absent, _)] = absent_factors(names()[:-1])
+    assert absent == f"{MODULES[2]}.lora_B.weight"
+    shared = ["a.lora_A.weight", "a.lora_B.0.weight", "a.lora_B.1.weight"]  # one first, two second
+    assert list(absent_factors(shared)) == []
+    [(absent, _)] = absent_factors(["te.lora_up.weight", "te.alpha"])
+    assert absent == "te.lora_down.weight"
+
+
+def test_half_a_pair_keeps_ok_at_none(tmp_path: Path) -> None:
+    found = scanned(tmp_path, {"peft_type": "LORA"}, 0)
+    assert found.ok is True
+    pool = Pool()
+    names_of = ("layers.0.q_proj.lora_a", "layers.0.q_proj.lora_b", "layers.1.q_proj.lora_a")
+    lone = {name: pool.matrix(256, 256) for name in names_of}
+    folder = tmp_path / "lone"
+    folder.mkdir()
+    save_file({k: v.float().contiguous() for k, v in lone.items()}, folder / "adapters.safetensors")
+    found = workbench.scan_weights(folder)
+    assert found.ok is None
+    assert "layers.1.q_proj.lora_b" in str(found.findings[0].title)

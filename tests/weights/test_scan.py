@@ -15,7 +15,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from tests.conftest import ROOT
 from workbench.checkpoint.open import open_checkpoint
@@ -188,6 +188,29 @@ def test_what_a_draft_shares_with_its_target_is_named() -> None:
         scan_weights(incident / "drafts/speculators", target=incident / "nowhere")
     with pytest.raises(WorkbenchError, match="target go with checkpoints"):
         scan_weights("http://127.0.0.1:1", target=incident / "target")
+
+
+@pytest.mark.parametrize(("noise", "code"), [(0.0, "targets_own"), (1e-3, "from_target")])
+def test_a_head_of_rows_of_the_targets_head_is_named(
+    noise: float, code: str, tmp_path: Path
+) -> None:
+    incident = ROOT / "data/incident"
+    made = load_file(incident / "drafts/specforge/model.safetensors")
+    head = load_file(incident / "target/model.safetensors")["lm_head.weight"]
+    ids = torch.arange(len(made["d2t"])) + made["d2t"]
+    rows = head[ids].float()
+    made["lm_head.weight"] = rows + noise * float(rows.std()) * torch.randn(rows.shape)
+    save_file(made, tmp_path / "model.safetensors")
+    found = scan_weights(tmp_path, target=incident / "target")
+    [told] = [one for one in found.findings if one.code == f"weights.{code}"]
+    assert "lm_head.weight" in told.title
+    assert "lm_head.weight (the rows that d2t names)" in told.evidence_for[0]
+    made["d2t"] += 5  # the rows of other tokens
+    save_file(made, tmp_path / "model.safetensors")
+    assert not any(
+        one.code.endswith(("targets_own", "from_target"))
+        for one in scan_weights(tmp_path, target=incident / "target").findings
+    )
 
 
 def test_large_tensors_are_split_over_threads(

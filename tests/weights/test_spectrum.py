@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.weights_accuracy.schemes import normal, orthogonal, to_bf16, truncated, uniform
-from workbench.weights.spectrum import DENSE, Spectrum, spectrum
+from workbench.weights.spectrum import DENSE, Spectrum, equilibrated, spectrum
 
 Array = np.ndarray[Any, Any]
 CALM = 4.5
@@ -130,3 +130,18 @@ def test_degenerate_matrices_give_numbers() -> None:
         seen = spectrum(matrix)
         assert all(np.isfinite(dataclasses.astuple(seen))), matrix[:2, :2]
     assert abs(spectrum(with_holes).gram) < CALM
+
+
+@pytest.mark.parametrize("tiny", [1e-19, 1e-22, 1e-23, 1e-30])
+def test_rows_and_columns_of_next_to_nothing_are_left_out(tiny: float) -> None:
+    """Filters that died by weight decay: their squares are the smallest numbers that float32 has, or none."""
+    values = np.random.default_rng(9).normal(size=(64, 96)).astype(np.float32)
+    whole = spectrum(values[8:, 5:])
+    values[:8] *= np.float32(tiny)
+    values[:, :5] *= np.float32(tiny)
+    found = spectrum(values)
+    assert abs(found.gram - whole.gram) < 1.5
+    assert max(abs(found.edge), abs(found.gram), abs(found.row_means)) < 5
+    matrix = equilibrated(values)
+    assert np.isfinite(matrix).all()
+    assert np.abs(np.square(matrix).mean(axis=1) - 1).max() < 0.2

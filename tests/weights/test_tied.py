@@ -130,3 +130,45 @@ def test_what_was_not_read_whole_or_not_requested_is_not_compared(tmp_path: Path
     both = workbench.scan_weights(tmp_path, names=[EMBEDDING, HEAD])
     assert both.ok is None
     assert "differs from" in both.summary
+
+
+NAMES = [
+    ("t5", "lm_head.weight", "shared.weight"),
+    ("gpt_neox", "embed_out.weight", "gpt_neox.embed_in.weight"),
+    ("chatglm", "transformer.output_layer.weight", "transformer.embedding.word_embeddings.weight"),
+    ("internlm2", "output.weight", "model.tok_embeddings.weight"),
+    ("whisper", "proj_out.weight", "model.decoder.embed_tokens.weight"),
+    ("roberta", "lm_head.decoder.weight", "roberta.embeddings.word_embeddings.weight"),
+]
+
+
+@pytest.mark.parametrize(("family", "head", "embedding"), NAMES)
+@pytest.mark.parametrize("same", [True, False])
+def test_heads_and_embeddings_of_other_families(
+    family: str, head: str, embedding: str, same: bool, tmp_path: Path
+) -> None:
+    plain = llama()
+    tensors = {embedding: plain[EMBEDDING], head: plain[EMBEDDING if same else HEAD].clone()}
+    tensors["model.layers.0.attention.output.weight"] = plain["model.layers.0.mlp.up_proj.weight"]
+    config = {"model_type": family, "tie_word_embeddings": True}
+    scan = scanned(tmp_path, tensors, config)
+    assert scan.ok is (True if same else None)
+    found = [finding for finding in scan.findings if finding.code == "weights.tied_differs"]
+    assert [one.evidence_for for one in found] == ([] if same else [(head, embedding)])
+
+
+@pytest.mark.parametrize(
+    ("family", "value", "differs"),
+    [("t5", None, True), ("t5", False, False), ("mt5", None, False), ("gpt_neox", None, False)],
+)
+def test_a_family_ties_by_default_where_its_config_says_nothing(
+    family: str, value: Any, differs: bool, tmp_path: Path
+) -> None:
+    plain = llama()
+    config: dict[str, Any] = {"model_type": family}
+    if value is not None:
+        config["tie_word_embeddings"] = value
+    tensors = {"shared.weight": plain[EMBEDDING], HEAD: plain[HEAD]}
+    scan = scanned(tmp_path, tensors, config)
+    assert ("ties them by default" in scan.summary) is differs
+    assert scan.ok is (None if differs else True)

@@ -16,7 +16,7 @@ from tests.weights_samples import pair
 from workbench.checkpoint.config import Config
 from workbench.weights.by_design import is_random_by_design
 from workbench.weights.likeness import rearranged
-from workbench.weights.masks import is_mask
+from workbench.weights.masks import is_mask, is_rotation
 from workbench.weights.norms import convention
 from workbench.weights.own_templates import absent_by_templates
 from workbench.weights.records import Measure
@@ -152,6 +152,7 @@ def scanned(*sizes: float, dtype: str = "BF16", config: Config | None = None) ->
             mean=0.0,
             absmax=measure.absmax * size,
             max=measure.max * size,
+            quantiles=tuple(size * value for value in measure.quantiles),
         )
         made.append((measure, judgement))
     return WeightScan.build("x", made, config=config).seen
@@ -214,6 +215,77 @@ def test_a_mask_with_one_entry_amiss_is_none() -> None:
     values = np.triu(np.full((8, 8), LOW), 1)
     values[2, 5], values[5, 2] = 0, LOW
     assert not is_mask(_mask_measure(values), _rows(values))
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "verdict"),
+    [(8e4, 2.3e6, "trained"), (8e4, 2e9, "invalid"), (-2.3e6, 2.3e6, "invalid"), (10.0, 2.3e6, "invalid")],
+)  # fmt: skip
+def test_large_variances_are_no_memory(
+    least: float, most: float, verdict: str, tmp_path: Path
+) -> None:
+    values = np.linspace(least, most, 25, dtype=np.float32)
+    save_file({"batch_norm.running_var": values}, tmp_path / "model.safetensors")
+    [found] = workbench.scan_weights(tmp_path).tensors
+    assert (found.verdict == "invalid") is (verdict == "invalid"), found.reason
+
+
+@pytest.mark.parametrize(("side", "doubted"), [(16, False), (64, True)])
+def test_few_values_may_keep_to_a_band(side: int, doubted: bool, tmp_path: Path) -> None:
+    random = np.random.default_rng(8)
+    values = np.sign(random.normal(size=(side, side))) * random.uniform(0.8, 1.2, (side, side))
+    save_file({"a.weight": values.astype(np.float32)}, tmp_path / "model.safetensors")
+    assert bool(workbench.scan_weights(tmp_path).seen.magnitude_doubts) is doubted
+
+
+def _hadamard(size: int) -> Array:
+    made = np.ones((1, 1), np.float32)
+    while len(made) < size:
+        made = np.block([[made, made], [made, -made]])
+    return made / np.float32(size**0.5)
+
+
+TURNED = _hadamard(64)[np.random.default_rng(4).permutation(64)]
+SIGNS = np.sign(np.random.default_rng(5).normal(size=(64, 64))).astype(np.float32) / 8
+ONE_OFF = TURNED.copy()
+ONE_OFF[63, 63] *= -1  # the last row is one of those that are looked at
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "rotation"),
+    [
+        ("R1.weight", TURNED, True),
+        ("model.layers.0.self_attn.R2", TURNED, True),
+        ("model.hadamard_k", TURNED, True),
+        ("model.layers.0.mlp.up_proj.weight", TURNED, False),  # a layer may start as one
+        ("R1.weight", SIGNS, False),
+        ("R1.weight", ONE_OFF, False),
+        ("R1.weight", TURNED[:32], False),
+        ("R1.weight", TURNED * np.linspace(1, 2, 64, dtype=np.float32), False),
+    ],
+)
+def test_a_stored_hadamard_rotation_is_no_weight(name: str, values: Array, rotation: bool) -> None:
+    measure = dataclasses.replace(
+        pair(name, values.shape)[0], max=float(values.max()), min=float(values.min()), zeros=0
+    )
+    assert is_rotation(measure, _rows(values)) is rotation
+
+
+@pytest.mark.parametrize(
+    ("share", "much", "doubted"),
+    [(0.999, 1e-7, True), (0.95, 1e-4, True), (0.8, 1e-7, False), (0.999, 1e-2, False), (0.999, 0.0, False)],
+)  # fmt: skip
+def test_a_matrix_that_a_few_values_make(
+    share: float, much: float, doubted: bool, tmp_path: Path
+) -> None:
+    values = np.random.default_rng(6).normal(0, 0.02, (128, 128))
+    kept = np.random.default_rng(7).random(values.shape) > share
+    values = np.where(kept, values, values * much).astype(np.float32)
+    tensors = {"layers.0.up_proj.weight": values}
+    save_file(tensors, tmp_path / "model.safetensors")
+    scan = workbench.scan_weights(tmp_path)
+    assert bool(scan.seen.magnitude_doubts) is doubted
+    assert scan.ok is not True
 
 
 def test_random_features_are_not_accused() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -24,13 +24,14 @@ from workbench.views.parts import (
 )
 from workbench.views.parts import Part as Shown
 from workbench.views.parts import document as lay_out
-from workbench.weights.columns import ScannedTensor
+from workbench.weights.columns import Tensors
 from workbench.weights.names import named
 from workbench.weights.picture import (
     SCAN_MODES,
     VERDICTS,
     Part,
     assemble,
+    rounded,
     significant,
     states,
     word,
@@ -177,46 +178,57 @@ def payload(scan: WeightScan, limit: int | None = None) -> dict[str, Any]:
         columns=_COLUMNS,
         shapes=scan.tensors.column("shape"),
         dtypes=scan.tensors.column("dtype"),
-        detail=lambda at: _detail(scan.tensors[at]),
+        detail=_details(scan.tensors),
         prominent=seen.matters,
     )
     first = head(document(scan)) | {"noun": "tensor", "noise": AT_INIT}
     return assemble(first, part, limit)
 
 
-def _detail(row: ScannedTensor) -> dict[str, Any]:
-    """Return what is shown of one tensor when a reader asks for it."""
-    counts = [[name, getattr(row, name)] for name in ("zeros", "nan", "inf", "denormal")]
-    facts = [
-        ["mean", significant(row.mean)], ["std", significant(row.std)],
-        ["least", significant(row.min)], ["greatest", significant(row.max)],
-        ["skew", significant(row.skew)], ["kurtosis", significant(row.kurtosis)],
-        *[[name, count] for name, count in counts if count],
-    ]  # fmt: skip
-    seen = "" if row.seen == row.count else f"{row.seen:,} of {row.count:,} values were read"
-    return {
-        "reason": row.reason,
-        "family": row.family,
-        "sigma": significant(row.sigma),
-        "corroboration": list(row.corroboration),
-        "power": row.power_text,
-        "seen": seen,
-        "layout": row.layout,
-        "facts": facts,
-        "statistics": [[name, significant(value)] for name, value in row.statistics],
-        "mean": significant(row.mean),
-        "std": significant(row.std),
-        "bins": _bins(row),
-    }
+# Two facts are called by the end that they are, and those of `_COUNTS` are shown where there are any.
+_FACTS = {"mean": "mean", "std": "std", "min": "least", "max": "greatest", "skew": "skew",
+          "kurtosis": "kurtosis"}  # fmt: skip
+_COUNTS = ("zeros", "nan", "inf", "denormal")
+_TEXTS = ("reason", "family", "corroboration", "power_text", "layout", "seen", "count")
 
 
-def _bins(row: ScannedTensor) -> dict[str, Any] | None:
-    if row.bins is None:
+def _details(tensors: Tensors) -> Callable[[int], dict[str, Any]]:
+    """Return what gives all that is shown of the tensor at a position: a column at a time is rounded."""
+    numbers = {name: rounded(tensors.column(name)) for name in (*_FACTS, "sigma")}
+    plain = {name: tensors.column(name).tolist() for name in (*_COUNTS, *_TEXTS)}
+    statistics = {name: rounded(tensors.statistic(name)) for name in tensors.statistics}
+
+    def detail(at: int) -> dict[str, Any]:
+        seen, count = plain["seen"][at], plain["count"][at]
+        counts = [[name, plain[name][at]] for name in _COUNTS if plain[name][at]]
+        return {
+            "reason": plain["reason"][at],
+            "family": plain["family"][at],
+            "sigma": numbers["sigma"][at],
+            "corroboration": list(plain["corroboration"][at]),
+            "power": plain["power_text"][at],
+            "seen": "" if seen == count else f"{seen:,} of {count:,} values were read",
+            "layout": plain["layout"][at],
+            "facts": [*[[shown, numbers[name][at]] for name, shown in _FACTS.items()], *counts],
+            "statistics": [
+                [name, values[at]] for name, values in statistics.items() if values[at] is not None
+            ],
+            "mean": numbers["mean"][at],
+            "std": numbers["std"][at],
+            "bins": _bins(tensors.histogram(at)),
+        }
+
+    return detail
+
+
+def _bins(histogram: tuple[Any, Any] | None) -> dict[str, Any] | None:
+    if histogram is None:
         return None
-    edges, counts = row.bins
-    even = np.allclose(np.diff(edges), (edges[-1] - edges[0]) / len(counts), rtol=1e-3, atol=0)
-    ends = [edges[0], edges[-1]] if even else list(edges)
-    return {"edges": [significant(edge, 6) for edge in ends], "counts": list(counts)}
+    edges, counts = histogram
+    step = (edges[-1] - edges[0]) / len(counts)
+    even = bool((np.abs(np.diff(edges) - step) <= 1e-3 * abs(step)).all())
+    ends = edges[[0, -1]] if even else edges
+    return {"edges": [significant(edge, 6) for edge in ends.tolist()], "counts": counts.tolist()}
 
 
 _EXPERT = re.compile(r"(.+?)\.(\d+)\.(.*\bexperts)\.(\d+)\.")

@@ -7,6 +7,8 @@ from workbench.weights.records import Judgement, Measure
 # Above 2^30 no weight of a model that ever ran; between it and 2^20 only where many values are like that.
 _HUGE, _LARGE, _TINY = 2.0**30, 2.0**20, 2.0**-40
 _GARBAGE_SHARE = 1e-3
+# Variances of a batch norm whose inputs are in volts or pixels; garbage is of every size.
+_ONE_SIZE = 1e3
 # A flipped bit of the exponent: at most a few values, so many times what 99.8 % of all stay within. The
 # largest weights that training made ("super weights") are a thousand times that.
 _FLIPPED, _FEW, _MANY = 1e6, 4, 4096
@@ -20,9 +22,8 @@ def check(measure: Measure) -> Judgement | None:
         return Judgement("undecided", why, stage=0)
     if measure.nan + measure.inf:
         return _not_finite(measure)
-    if measure.absmax >= _HUGE or (
-        measure.absmax >= _LARGE and measure.top_exponent_share > _GARBAGE_SHARE
-    ):
+    large = measure.absmax >= _LARGE and measure.top_exponent_share > _GARBAGE_SHARE
+    if measure.absmax >= _HUGE or (large and not _are_variances(measure)):
         return Judgement(
             "invalid",
             f"values up to {measure.absmax:.2g}, {_percent(measure.top_exponent_share)} of them outside "
@@ -51,6 +52,12 @@ def check(measure: Measure) -> Judgement | None:
             stage=0,
         )
     return None
+
+
+def _are_variances(measure: Measure) -> bool:
+    """Say whether values are those of a vector of variances: above zero, of about one size."""
+    is_vector = sum(size > 1 for size in measure.shape) < 2
+    return is_vector and measure.min > 0 and measure.max < _ONE_SIZE * measure.min
 
 
 def _not_finite(measure: Measure) -> Judgement:

@@ -126,6 +126,20 @@ class Tensors(Sequence[ScannedTensor]):
         found = self._statistics.get(name)
         return np.full(len(self.names), np.nan) if found is None else found
 
+    @property
+    def statistics(self) -> tuple[str, ...]:
+        """The names of the statistics that any tensor has."""
+        return tuple(self._statistics)
+
+    def histogram(self, at: int) -> tuple[Column, Column] | None:
+        """Return edges and counts of a tensor's histogram; None where it has none, or too many had one."""
+        return self._bins.get(at)
+
+    @property
+    def quantiles(self) -> Column:
+        """The quantiles of all tensors at `QUANTILES`, one row a tensor."""
+        return self._quantiles
+
     @cached_property
     def is_matrix(self) -> Column:
         """Which tensors have two dimensions or more that are longer than one."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from workbench.weights import figure_kernels as compiled
 from workbench.weights import kernels
 from workbench.weights.cells import UPPER, Cells, cells_of
 from workbench.weights.records import QUANTILES
@@ -26,6 +27,7 @@ _ONE_NORM = 1e-3
 _NO_SQUARE = 2.0**-120
 # Distances between laws are not told where one cell holds more than this share.
 _COARSEST = 0.02
+_LEVELS = np.array(QUANTILES)
 _FAR, _NEAR = 2.0**20, 2.0**-40
 
 
@@ -45,7 +47,7 @@ def figures(tally: Tally, rows: int) -> dict[str, Any]:
     if not number:
         return _nothing() | broken
     if tally.counted:
-        moments = _moments(values, counts)
+        moments = compiled.central_moments(values, counts)
         least, greatest = float(values[0]), float(values[-1])
         zeros = int(counts[values == 0].sum())
     else:
@@ -86,21 +88,6 @@ def _nothing() -> dict[str, Any]:
     return empty | {"zeros": 0, "denormal": 0, "quantiles": (nan,) * len(QUANTILES)}
 
 
-def _moments(values: Array, counts: Array) -> tuple[float, float, float, float]:
-    """Return the mean and the sums of the central powers of counted values."""
-    weight = counts.astype(np.float64)
-    mean = float(weight @ values / weight.sum())
-    away = values - mean
-    with np.errstate(over="ignore", under="ignore"):
-        square = away * away
-        return (
-            mean,
-            float(weight @ square),
-            float(weight @ (square * away)),
-            float(weight @ (square * square)),
-        )
-
-
 def _subnormal(tally: Tally, cells: Cells, places: Array, counts: Array, zeros: int) -> int:
     """Count values that are subnormal in the type that they are stored in."""
     if tally.counted:
@@ -123,7 +110,8 @@ def _order(
     """Return what needs the values in order: quantiles, how far off their ranks may be, distances."""
     lower, upper, least, greatest, zeros = cells
     if by_code:
-        quantiles, error = _exact_quantiles(values, counts), 0.0
+        quantiles = tuple(compiled.order_statistics(values, counts, _LEVELS).tolist())
+        error = 0.0
     elif sum(part.size for part in tally.kept.values()) >= counts.sum():
         kept = np.concatenate(list(tally.kept.values()))
         lower = upper = np.sort(kept[np.isfinite(kept)])
@@ -138,16 +126,6 @@ def _order(
         "rank_error": error,
         "ks": None if coarse else _ks(lower, upper, counts, *moments),
     }
-
-
-def _exact_quantiles(values: Array, counts: Array) -> tuple[float, ...]:
-    """Return order statistics with straight lines between them, as numpy's default does."""
-    ends = np.cumsum(counts)
-    rank = np.array(QUANTILES) * (ends[-1] - 1)
-    low = np.floor(rank)
-    below = values[np.searchsorted(ends, low, side="right")]
-    above = values[np.searchsorted(ends, np.minimum(low + 1, ends[-1] - 1), side="right")]
-    return tuple((below + (above - below) * (rank - low)).tolist())
 
 
 def _quantiles(
@@ -203,15 +181,8 @@ def _bars(
     if not high > low:
         low, high = least - 0.5, least + 0.5
     edges = np.linspace(low, high, BARS + 1)
-    ends = np.cumsum(counts)
-    xs = np.empty(2 * len(lower))
-    ys = np.empty(2 * len(lower))
-    xs[::2], xs[1::2] = np.maximum(lower, least), np.minimum(upper, greatest)
-    ys[::2], ys[1::2] = ends - counts, ends
-    reached = np.rint(np.interp(edges, xs, ys)).astype(np.int64)
-    reached[0], reached[-1] = 0, ends[-1]
-    bars = np.diff(np.maximum.accumulate(reached))
-    return tuple(edges.tolist()), tuple(bars.tolist())
+    found = compiled.bars(lower, upper, counts, (least, greatest), edges)
+    return tuple(edges.tolist()), tuple(found.tolist())
 
 
 def _empty(tally: Tally, rows: int, zeros: int) -> dict[str, float]:
@@ -237,11 +208,13 @@ def _copied(tally: Tally, rows: int) -> dict[str, float]:
     """
     if not tally.width:
         return {}
-    sums = tally.rows[:rows]
-    sums = sums[np.isfinite(sums) & (sums > 0)]
-    if not len(sums) or sums.std() < _ONE_NORM * sums.mean():
+    sums, different = compiled.distinct(tally.rows[:rows])
+    if not len(sums):
         return {}
-    return {"copied_rows": 1 - len(np.unique(sums)) / len(sums)}
+    mean, square = compiled.variance(sums)
+    if square * (len(sums) - 1) < (_ONE_NORM * mean) ** 2 * len(sums):
+        return {}
+    return {"copied_rows": 1 - different / len(sums)}
 
 
 def _dispersions(
@@ -269,7 +242,6 @@ def _dispersions(
 def _dispersion(sums: Array, entries: int, spread: float) -> float | None:
     if len(sums) < 2:
         return None
-    with np.errstate(over="ignore", invalid="ignore"):
-        ratio = float(np.var(sums, ddof=1)) / (entries * spread)
+    ratio = compiled.variance(sums)[1] / (entries * spread)
     z = (ratio - 1) * sqrt((len(sums) - 1) / 2)
     return z if isfinite(z) else None

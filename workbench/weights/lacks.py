@@ -47,22 +47,24 @@ def _changed(seen: Seen) -> Finding:
 
 def _promised(seen: Seen) -> list[Finding]:
     """Return an error where the adapter's own config says that there is more than the file has."""
-    names = [name for name, _ in seen.needed.promised] if seen.needed is not None else []
-    if not names:
+    promised = seen.needed.promised if seen.needed is not None else ()
+    if not promised:
         return []
+    names = [name for name, _ in promised]
+    says = promised[0][1].rpartition("and ")[2]
     return [
         Finding(
             "weights.incomplete_adapter",
             "error",
             f"The adapter is incomplete: {_title(names)} {'is' if len(names) == 1 else 'are'} absent, and "
-            "adapter_config.json says use_dora: true",
+            f"{says}",
             detail="A DoRA pair without its magnitude is another change of the weight than the one that was "
             "trained. Loaders may put the norms of the base weights in its place.",
             evidence_for=lines(names),
             confidence="certain",
             changes_output=True,
-            next_step="Export the adapter again with its magnitudes. If it was trained without DoRA, set "
-            "use_dora to false.",
+            next_step="Export the adapter again with its magnitudes. If it was trained without DoRA, "
+            "correct adapter_config.json.",
         )
     ]
 
@@ -263,8 +265,7 @@ def _tied(seen: Seen) -> list[Finding]:
         Finding(
             "weights.tied_differs",
             "warning",
-            f"tie_word_embeddings is true in the config, but {shorten(names[0], 80)} differs from "
-            f"{shorten(names[1], 80)}",
+            f"{seen.tied.by}, but {shorten(names[0], 80)} differs from {shorten(names[1], 80)}",
             detail="An engine that ties them ignores one of the two. The file does not say with which of "
             "them the model was trained.",
             evidence_for=names,

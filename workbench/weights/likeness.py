@@ -12,6 +12,7 @@ import numpy as np
 
 from workbench.checkpoint.dequantize import LogicalWeights, matrix_shape
 from workbench.errors import WorkbenchError
+from workbench.weights.draft_rows import rows_of_target, target_ids
 
 if TYPE_CHECKING:
     from workbench.weights.changes import Change
@@ -67,7 +68,8 @@ def likenesses(
     """Return which of the chosen weights are the target's own, or started from it.
 
     A sketch of a few rows finds the candidates; `difference` then reads them whole, and returns the relative
-    change of the first from the second.
+    change of the first from the second. A weight of the draft's own vocabulary is compared with the rows that
+    its `d2t` names.
     """
     wanted: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for at in chosen:
@@ -79,13 +81,22 @@ def likenesses(
         one = theirs[at]
         if one.shape in wanted and not one.flaw:
             others[one.shape].append(at)
+    pairs = [
+        pair
+        for shape, ours in wanted.items()
+        for pair in _near([mine[i] for i in ours], [theirs[i] for i in others[shape]])
+    ]
+    matched = {one.name for one, _ in pairs}
+    ids = target_ids(mine)
+    for one in (mine[at] for ours in wanted.values() for at in ours):
+        if one.name not in matched:
+            pairs += _near([one], list(rows_of_target(one, ids, theirs)))
     found = {}
-    for shape, ours in wanted.items():
-        for at, other in _near([mine[i] for i in ours], [theirs[i] for i in others[shape]]):
-            change = difference(at, other)
-            is_vector = sum(size > 1 for size in shape) < 2
-            if change is not None and (change == 0 or not is_vector):
-                found[at.name] = Likeness(other.name, change, at.dtype == other.dtype)
+    for one, other in pairs:
+        change = difference(one, other)
+        is_vector = sum(size > 1 for size in one.shape) < 2
+        if change is not None and (change == 0 or not is_vector):
+            found[one.name] = Likeness(other.name, change, one.dtype == other.dtype)
     return found
 
 

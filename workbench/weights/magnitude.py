@@ -33,11 +33,18 @@ _WIDE = frozenset(("BF16", "F16", "F32", "F64"))
 _KURTOSIS_OF_A_BAND = -1.5
 # Siblings that make a median worth the name.
 _SIBLINGS = 3
+# Nine of ten values below this share of the deviation: a few others make it. Filters that died by weight
+# decay are next to nothing too, and up to three quarters of a healthy layer.
+_NOTHING = 1e-3
+# Quantiles 3 and 7 of `QUANTILES`: nine of ten values lie between them.
+_LOWER, _UPPER = 3, 7
+# Fewer values may keep to a band by chance.
+_FEWEST_OF_A_BAND = 4096
 
 
 def magnitude_doubts(seen: Seen) -> Doubts:
     """Return tensors of another magnitude than their siblings, and codes without their scales."""
-    found = _codes(seen)
+    found = _collapsed(seen) | _codes(seen)
     sizes = _sizes(seen)
     matrices = seen.counts & seen.tensors.is_matrix
     reference = _median(
@@ -117,9 +124,10 @@ def _is_a_band(seen: Seen, i: int, kurtosis: float) -> bool:
 
     A matrix of one or two bits looks like this by design; it has few values, and its histogram few bins.
     """
-    if kurtosis > _KURTOSIS_OF_A_BAND:
+    row = seen.tensors[i]
+    if kurtosis > _KURTOSIS_OF_A_BAND or row.count < _FEWEST_OF_A_BAND:
         return False
-    bins = seen.tensors[i].bins
+    bins = row.bins
     return bins is not None and not has_few_values(bins)
 
 
@@ -127,6 +135,23 @@ def _median(values: Any) -> float:
     numbers = np.asarray(values, dtype=np.float64)
     numbers = numbers[~np.isnan(numbers)]
     return float(np.median(numbers)) if len(numbers) else math.nan
+
+
+def _collapsed(seen: Seen) -> Doubts:
+    """Return matrices that a few values make, while most of the others are next to nothing, and not zeros."""
+    if seen.tensors.quantiles.shape[1] <= _UPPER:
+        return {}
+    middle = np.abs(seen.tensors.quantiles[:, (_LOWER, _UPPER)]).max(axis=1)
+    std = seen.tensors.column("std")
+    tiny = (middle > 0) & (middle < _NOTHING * std) & seen.counts & seen.tensors.is_matrix
+    return {
+        i: Doubt(
+            "open",
+            f"nine of ten of its values are below {middle[i] / std[i]:.2g} of their σ of {std[i]:.3g}, and "
+            "are not zeros: a branch that decayed, or a scale that reached a part of it",
+        )
+        for i in np.flatnonzero(tiny).tolist()
+    }
 
 
 def _codes(seen: Seen) -> Doubts:

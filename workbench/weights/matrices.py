@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from math import prod
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from workbench.weights.context import Context
 from workbench.weights.copies import distinct
-from workbench.weights.families import Fit, fit, hides_law, is_rounded, known_scale
+from workbench.weights.families import Fit, fit, formulas, hides_law, is_rounded, known_scale
 from workbench.weights.null_models import explanation
 from workbench.weights.provenance import (
     AS_MADE,
@@ -48,6 +48,8 @@ _RUNS = 32
 # Kurtosis and dispersion that no init reaches, whatever scales its blocks were drawn with.
 _KURTOSIS_Z, _DISPERSION = 20.0, 20.0
 _FEW_ZEROS = 0.01
+# Beyond, statistics of sums are not sure.
+_LIGHT_TAILS = 1.0
 # Fewer distinct rows or columns have no spectrum.
 _FEWEST_DISTINCT = 16
 
@@ -144,7 +146,8 @@ def _look(measure: Measure, values: Floats, context: Context) -> Judgement:
         n - n * seen.empty_columns // max(seen.columns, 1),
     )
     scale = _scale(measure, context)
-    verdict, family, reason = _conclude(measure, found, law, filled, bool(scale))
+    known = _Known(bool(scale), _follows_none(measure, law, seen), tuple(_scales(measure, context)))
+    verdict, family, reason = _conclude(measure, found, law, filled, known)
     made: tuple[str, ...] = ()
     if verdict == "at_init" and family == "uniform":
         share = _lattice(measure, values)
@@ -207,13 +210,19 @@ def _by_taps(found: Evidence, values: Floats, seen: Spectrum, measure: Measure) 
     return Evidence("undecided", taps.text) if found.verdict == "none" else found
 
 
-def _conclude(
-    measure: Measure, found: Evidence, law: Fit, filled: tuple[int, int], known: bool
-) -> tuple[Verdict, Family, str]:
-    """Return verdict, family and reason.
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Known:
+    """What is known of inits: whether one has this scale, whether none has this law, and the usual scales."""
 
-    `filled` is how many rows and columns hold more than zeros, `known` whether the scale is a known init's.
-    """
+    is_scale: bool
+    is_lawless: bool
+    scales: tuple[float, ...]
+
+
+def _conclude(
+    measure: Measure, found: Evidence, law: Fit, filled: tuple[int, int], known: _Known
+) -> tuple[Verdict, Family, str]:
+    """Return verdict, family and reason; `filled` is how many rows and columns hold more than zeros."""
     m, n = filled
     if found.verdict == "trained":
         return "trained", "", found.text
@@ -229,10 +238,16 @@ def _conclude(
         return "at_init", "orthogonal", text
     far = f"kurtosis {measure.kurtosis:.2f}, z = {law.kurtosis_z:.0f} to the nearest"
     if min(m, n) < SMALLEST_SIDE or m * n < SMALLEST_SIZE:
-        if law.is_far and not found.is_thin:
+        if known.is_lawless and not found.is_thin:
             return "trained", "", f"its values do not follow any law of initialisation ({far})"
         text = f"too small to tell: {m:,} × {n:,} values without structure do not prove that it is untrained"
         return "undecided", "", text
+    if known.is_lawless and found.strongest > AT_INIT and abs(measure.kurtosis) < _LIGHT_TAILS:
+        return (
+            "trained",
+            "",
+            f"{found.text}, and values that follow no law of initialisation ({far})",
+        )
     if found.verdict == "undecided":
         return "undecided", "", f"faint structure, which an init can also have: {found.text}"
     if not law.fits:
@@ -245,16 +260,26 @@ def _conclude(
             "matrix of this size can look like this"
         )
         return "undecided", "", text
-    if not known and found.strongest > AT_INIT_OF_UNKNOWN_SCALE:
+    if not known.is_scale and found.strongest > AT_INIT_OF_UNKNOWN_SCALE:
         scale = f"a scale that is not a known init's (σ = {measure.std:.4g})"
         return "undecided", "", f"faint structure ({found.text}), and {scale}"
-    moved = beyond_edge(measure, law.law)
+    moved = beyond_edge(measure, law.law, known.scales)
     if moved:
         return "undecided", "", f"no structure between its entries ({found.text}), and {moved.text}"
     text = (
         f"indistinguishable from i.i.d. {law.law.text} entries, σ = {measure.std:.4g}: {found.text}"
     )
     return "at_init", law.law.family, text
+
+
+def _follows_none(measure: Measure, law: Fit, seen: Spectrum) -> bool:
+    """Say whether the values follow no law of an init, nor do they once all rows and columns have one scale.
+
+    A norm that was folded into an init, and one of which many entries are zeros, have tails of their own.
+    """
+    if not law.is_far or measure.zeros > _FEW_ZEROS * measure.seen:
+        return False
+    return fit(dataclasses.replace(measure, kurtosis=seen.kurtosis, ks=None)).is_far
 
 
 def _of_the_filled(measure: Measure, seen: Spectrum) -> Measure:
@@ -287,11 +312,18 @@ def _scale(measure: Measure, context: Context) -> tuple[str, ...]:
     return (f"its σ is a known init's: {known}",) if known else ()
 
 
+def _scales(measure: Measure, context: Context) -> Iterator[float]:
+    """Yield the deviations that usual inits of its shape have."""
+    for _, scale in formulas(measure.shape, context.initializer_range, context.layers):
+        yield scale
+
+
 def _statistics(seen: Spectrum, law: Fit) -> tuple[tuple[str, float], ...]:
     values = {
         "gram": seen.gram, "tracy_widom": seen.edge, "row_scale": seen.row_scale,
         "column_scale": seen.column_scale, "row_neighbours": seen.row_neighbours,
         "column_neighbours": seen.column_neighbours, "orthogonality": seen.orthogonality,
+        "row_means": seen.row_means, "column_means": seen.column_means, "mean": seen.mean,
         "kurtosis_z": law.kurtosis_z, "rows_read": float(seen.rows),
     }  # fmt: skip
     if law.ks is not None:

@@ -25,6 +25,8 @@ Doubles = np.ndarray[Any, np.dtype[np.float64]]
 _UNEVEN = 6.5
 # Tails that none of the models has.
 _KURTOSIS = 0.5
+# Means beyond what directions of chance have.
+_ALONG = 5.5
 # Rows (columns) that a test looks at, and the strongest directions.
 _SIDE, _DIRECTIONS, _ROUNDS, _NOTHING = 256, 16, 4, 1e-3
 # Error feedback lifts about as many directions as there are loud channels.
@@ -56,7 +58,8 @@ def explanation(values: Floats, seen: Spectrum) -> str:
     """
     if seen.kurtosis > _KURTOSIS or min(values.shape) < _FEWEST:
         return ""
-    if _neighbours(seen) > _UNEVEN:
+    # Directions of chance do not lie along rows that all move together.
+    if _neighbours(seen) > _UNEVEN or seen.means > _ALONG:
         return ""
     filled = values[values.any(axis=1)][:, values.any(axis=0)]
     # What lies far out is not drawn in: a model must explain it as well.

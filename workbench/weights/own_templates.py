@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from workbench.weights.adapters import absent_factors
 from workbench.weights.names import Places, places
 from workbench.weights.records import Measure
 
@@ -37,7 +38,7 @@ def absent_by_templates(measures: Sequence[Measure], config: Config | None) -> A
     """Return names of what is absent, each with the reason; at most a few hundred."""
     names = [measure.name for measure in measures]
     if any(_PARTIAL.search(name) for name in names):
-        return ()
+        return tuple(absent_factors(names))[:_MOST]
     where = places(names)
     found: dict[str, str] = {}
     for name, why in (

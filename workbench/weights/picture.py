@@ -99,6 +99,21 @@ def significant(value: float | None, digits: int = 4) -> float | None:
     return float(f"{value:.{digits}g}")
 
 
+def rounded(values: Column, digits: int = 4) -> list[float | None]:
+    """Return a column as `significant` does each of its numbers."""
+    values = np.asarray(values, dtype=np.float64)
+    usual = np.isfinite(values) & (np.abs(values) > 1e-15) & (np.abs(values) < 1e15)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        place = digits - 1 - np.floor(np.log10(np.abs(np.where(usual, values, 1)))).astype(np.int64)
+    # Whole numbers over powers of ten, both exact, divide to the nearest float, as text is read.
+    up, down = 10.0 ** np.maximum(place, 0), 10.0 ** np.maximum(-place, 0)
+    few = np.rint(np.where(usual, values, 0) * up / down) * down / up
+    return [
+        number if known else significant(value, digits)
+        for number, known, value in zip(few.tolist(), usual.tolist(), values.tolist(), strict=True)
+    ]
+
+
 def assemble(head: Mapping[str, Any], part: Part, limit: int | None) -> dict[str, Any]:
     """Return a whole payload: `head`, the maps, and as much of the table as `limit` allows."""
     where = places(part.names)
@@ -143,10 +158,7 @@ def _map(grid: Grid, part: Part) -> dict[str, Any]:
         "state": [codes[state] for state in shown.state],
         "odd": list(shown.odd),
         "count": list(shown.count),
-        "numbers": {
-            name: [significant(value, 3) for value in column.tolist()]
-            for name, column in shown.numbers.items()
-        },
+        "numbers": {name: rounded(column, 3) for name, column in shown.numbers.items()},
     }
 
 
@@ -198,8 +210,7 @@ def _table(part: Part, order: Column, cell: Column, rows: int, details: int) -> 
         "shapes": [list(shape) for shape in shapes],
         "dtypes": list(kinds),
         "numbers": {
-            column["key"]: [significant(v, 3) for v in part.numbers[column["key"]][at].tolist()]
-            for column in part.columns
+            column["key"]: rounded(part.numbers[column["key"]][at], 3) for column in part.columns
         },
         "columns": [dict(column) for column in part.columns],
         "details": [part.detail(int(i)) for i in at[:details]],

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from workbench.weights.gpu import Card
 
 Pair = tuple[Measure, Judgement]
+Done = list[tuple[int, Pair]]
+# Small weights go to a thread together, until they have so many values: handing one over costs as much as it.
+_TOGETHER = 1 << 14
 
 
 class Scanner:
@@ -175,20 +178,28 @@ def measure_here(
 
 def _jobs(
     scanner: Scanner, chosen: Sequence[int], pool: ThreadPoolExecutor
-) -> Iterator[Future[tuple[int, Pair] | None]]:
+) -> Iterator[Future[Done]]:
     """Yield jobs: small weights whole, large ones a piece at a time, of which the last one judges."""
+    few: list[int] = []
+    values = 0
     for at in chosen:
         weight, reading = scanner.plan(at)
         if reading is None or len(reading.pieces) == 1:
-            yield pool.submit(_small, scanner, at)
+            few.append(at)
+            values += reading.seen if reading is not None else 0
+            if values >= _TOGETHER:
+                yield pool.submit(_small, scanner, few)
+                few, values = [], 0
         else:
             large = _Large(scanner, at, weight, reading)
             for piece in range(len(reading.pieces)):
                 yield pool.submit(large.take, piece)
+    if few:
+        yield pool.submit(_small, scanner, few)
 
 
-def _small(scanner: Scanner, at: int) -> tuple[int, Pair]:
-    return at, scanner.whole(at)
+def _small(scanner: Scanner, some: list[int]) -> Done:
+    return [(at, scanner.whole(at)) for at in some]
 
 
 class _Large:
@@ -201,7 +212,7 @@ class _Large:
         self._sum = joined([], reading, kind_of(weight))
         self._failed = ""
 
-    def take(self, piece: int) -> tuple[int, Pair] | None:
+    def take(self, piece: int) -> Done:
         """Take a piece; the thread that takes the last one also judges."""
         tally = None
         try:
@@ -214,17 +225,15 @@ class _Large:
                 self._sum.add(tally)
             self._left -= 1
             if self._left:
-                return None
+                return []
         if self._failed:
-            return self._at, cannot_tell(self._weight, self._failed)
+            return [(self._at, cannot_tell(self._weight, self._failed))]
         try:
-            return self._at, self._scanner.judge(self._weight, self._reading, [self._sum])
+            return [(self._at, self._scanner.judge(self._weight, self._reading, [self._sum]))]
         except WorkbenchError as error:  # the spectrum reads again
-            return self._at, cannot_tell(self._weight, f"{error.what}: {error.why}")
+            return [(self._at, cannot_tell(self._weight, f"{error.what}: {error.why}"))]
 
 
-def _finished(done: set[Future[Any]]) -> Iterator[tuple[int, Pair]]:
+def _finished(done: set[Future[Done]]) -> Iterator[tuple[int, Pair]]:
     for future in done:
-        found = future.result()
-        if found is not None:
-            yield found
+        yield from future.result()

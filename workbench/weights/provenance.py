@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
-from workbench.weights.families import UNIFORM, Law, fan
+from workbench.weights.families import TRUNCATED, TRUNCATED_3, UNIFORM, Law, fan
 from workbench.weights.records import Measure
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]
@@ -28,6 +28,8 @@ _NEAR_ZERO = 1 / 64
 _FEWEST = 64
 _ON, _OFF = 0.999, 0.1
 _WHOLE = 0.01
+# Deviations, before the cut, at which a normal law is cut.
+_CUTS = {TRUNCATED: 2.0, TRUNCATED_3: 3.0}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,11 +44,12 @@ class Edge:
     text: str
 
 
-def beyond_edge(measure: Measure, law: Law) -> Edge | None:
+def beyond_edge(measure: Measure, law: Law, scales: Iterable[float] = ()) -> Edge | None:
     """Return how values that follow a bounded law leave its bounds; None where they do not.
 
-    The bound follows from the standard deviation, so any scale of an init is covered. Something that
-    moved the values after they were initialised has blurred the edge.
+    The bound follows from the standard deviation, so any scale of an init is covered; where a usual init has
+    one of that size, it is known exactly. Something that moved the values after they were initialised has
+    blurred the edge.
 
     Parameters
     ----------
@@ -54,6 +57,8 @@ def beyond_edge(measure: Measure, law: Law) -> Edge | None:
         Of the matrix; only plain floating-point types have an edge that rounding leaves sharp enough.
     law
         The law that its values follow.
+    scales
+        Deviations that usual inits of its shape have: a cut normal ends at two or three of them.
 
     Returns
     -------
@@ -65,10 +70,10 @@ def beyond_edge(measure: Measure, law: Law) -> Edge | None:
     error = math.sqrt((measure.kurtosis + 2) / (4 * max(measure.seen, 1)))
     middle = measure.mean if abs(measure.mean) > measure.std / 2 else 0.0
     bound = law.edge * measure.std
-    if law is UNIFORM:  # the bound itself, where a usual init has one of that size
-        off = _SURE * error + rounded
-        usual = [one for one in bounds_of(measure.shape) if abs(one / bound - 1) <= off]
-        bound, error = (max(usual), 0.0) if usual else (bound, error)
+    off = _SURE * error + rounded
+    known = bounds_of(measure.shape) if law is UNIFORM else _bounds_of_cut(law, scales)
+    usual = [one for one in known if abs(one / bound - 1) <= off]
+    bound, error = (max(usual), 0.0) if usual else (bound, error)
     reach = max(measure.max - middle, middle - measure.min)
     # Of a cut normal the spread depends on the cut as well: its estimate is a little less sure.
     slack = abs(measure.mean - middle) if error else 0.0
@@ -120,6 +125,17 @@ def bounds_of(shape: tuple[int, ...]) -> Iterator[float]:
     for square in (1 / into, 3 / into, 6 / into, 6 / (into + out), 6 / out, 3 / out, 1 / out):
         for bound in (math.sqrt(square), math.sqrt(2 * square)):
             yield float(np.float32(bound))
+
+
+def _bounds_of_cut(law: Law, scales: Iterable[float]) -> Iterator[float]:
+    """Yield where a normal law of a known scale is cut: the scale is that before the cut.
+
+    JAX and TensorFlow, which cut at two deviations, make it that after the cut, too.
+    """
+    for scale in scales:
+        yield _CUTS[law] * scale
+        if law is TRUNCATED:
+            yield law.edge * scale
 
 
 AS_MADE = (

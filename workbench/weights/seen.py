@@ -14,6 +14,7 @@ import numpy as np
 
 from workbench.core.wording import plural
 from workbench.errors import shorten
+from workbench.weights.adapters import second_factor
 from workbench.weights.buffers import buffer_doubts
 from workbench.weights.by_design import FIXED, is_random_by_design
 from workbench.weights.columns import ScannedTensor, Tensors
@@ -105,9 +106,8 @@ class Seen:
         first = np.flatnonzero(self.verdict == "at_init")
         names = frozenset(self.tensors.names)
         for i in first.tolist():
-            name = self.tensors.names[i]
-            other = name.replace("lora_A", "lora_B")
-            if other != name and other in names:
+            other = second_factor(self.tensors.names[i])
+            if other in names:
                 frozen[i] = self.verdict[self.tensors.position(other)] == "trained"
         return frozen
 

@@ -13,7 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from workbench.weights import matrix_kernels as kernels
+from workbench.weights.means import means_of
+
 Floats = np.ndarray[Any, np.dtype[np.float32]]
+Doubles = np.ndarray[Any, np.dtype[np.float64]]
 
 # Mean and standard deviation of the Tracy-Widom law of order 1 (Bornemann 2010, table 9).
 _TW_MEAN, _TW_SD = -1.2065336, 1.2680340
@@ -26,6 +30,8 @@ _NEARLY = 0.3
 # Where a value lies more than so many deviations out, all are drawn in to the border. The deviation is that
 # of the values within the border.
 _ALONE, _BORDER = 10.0, 5.0
+# Deviations of a mean that chance does not make.
+_NO_CHANCE = 4.0
 # Below this share of the mean square a variance is not taken from it.
 _SHARE_OF_SQUARE = 0.1
 # How far the norms may be more alike than expected: the kurtosis that is expected is itself estimated.
@@ -61,6 +67,8 @@ class Spectrum:
         How many are all zeros; they are left out of everything else.
     filled
         Values beside zeros that a row or column has, whichever is fewer, on average over those not empty.
+    row_means, column_means, mean
+        Differences between the means of rows (columns), and the mean of all (`workbench.weights.means`).
     """
 
     gram: float = 0.0
@@ -76,6 +84,14 @@ class Spectrum:
     empty_rows: int = 0
     empty_columns: int = 0
     filled: float = 0.0
+    row_means: float = 0.0
+    column_means: float = 0.0
+    mean: float = 0.0
+
+    @property
+    def means(self) -> float:
+        """The strongest sign that means give."""
+        return max(self.row_means, self.column_means, self.mean)
 
     @property
     def excess(self) -> float:
@@ -109,7 +125,7 @@ def spectrum(values: Floats, slack: float = 0.05) -> Spectrum:
         empty_columns=int(columns - some_columns.sum()),
     )
     if nothing.empty_rows or nothing.empty_columns:
-        values = values[some_rows][:, some_columns]
+        values = np.ascontiguousarray(values[some_rows][:, some_columns])
     filled = (zeros.size - int(np.count_nonzero(zeros))) / max(values.shape) if values.size else 0.0
     nothing = dataclasses.replace(nothing, filled=filled)
     if min(values.shape) < 2:
@@ -120,15 +136,17 @@ def spectrum(values: Floats, slack: float = 0.05) -> Spectrum:
         return nothing
     moved = values is not whole
     plain = values / np.float32(spread)
-    values = plain - np.float32(mean / spread)
+    # A mean that chance makes is left in: taken off, it would be a direction in rows that are small.
+    has_mean = abs(mean) * np.sqrt(values.size) > _NO_CHANCE * spread
+    values = plain - np.float32(mean / spread) if has_mean else plain
     matrix = equilibrated(values)
     if min(matrix.shape) < 2:
         return nothing
-    fourth = float(np.mean(np.square(np.square(matrix)), dtype=np.float64))
+    fourth, below, beside = kernels.products(matrix)
     kurtosis = _entry_kurtosis(fourth, matrix.shape)
-    beside = np.sqrt(matrix.size)
-    row_neighbours = float(np.einsum("ij,ij->", matrix[1:], matrix[:-1]) / beside)
-    column_neighbours = float(np.einsum("ij,ij->", matrix[:, 1:], matrix[:, :-1]) / beside)
+    root = float(np.sqrt(matrix.size))
+    row_neighbours, column_neighbours = below / root, beside / root
+    with_mean = equilibrated(plain) if has_mean else matrix
     if matrix.shape[0] > matrix.shape[1]:
         matrix = np.ascontiguousarray(matrix.T)
     m, n = matrix.shape
@@ -136,21 +154,26 @@ def spectrum(values: Floats, slack: float = 0.05) -> Spectrum:
     sketch = matrix[::step]
     gram = (sketch @ sketch.T).astype(np.float64)
     largest = float(np.linalg.eigvalsh(gram)[-1]) if m <= DENSE else _largest(matrix)
-    cosines = _mean_squared_cosine(gram)
+    cosines = kernels.mean_squared_cosine(gram)
     orthogonality = n * cosines
     if orthogonality < _NEARLY:
         plain = (plain if plain.shape[0] <= plain.shape[1] else plain.T)[::step]
-        orthogonality = n * _mean_squared_cosine((plain @ plain.T).astype(np.float64))
-    return dataclasses.replace(
+        orthogonality = n * kernels.mean_squared_cosine((plain @ plain.T).astype(np.float64))
+    by_row, by_column = kernels.powers(values)
+    found = dataclasses.replace(
         nothing,
         gram=(n * cosines - _chance(fourth, m)) * len(gram) / 2,
         edge=_edge_z(largest, m, n),
         kurtosis=_kurtosis(whole) if moved else kurtosis,
-        row_scale=_scale_z(values, 1, kurtosis, slack),
-        column_scale=_scale_z(values, 0, kurtosis, slack),
+        row_scale=_scale_z(by_row, values.shape[1], kurtosis, slack),
+        column_scale=_scale_z(by_column, values.shape[0], kurtosis, slack),
         row_neighbours=row_neighbours,
         column_neighbours=column_neighbours,
         orthogonality=orthogonality,
+    )
+    means = means_of(with_mean, found.excess, None if has_mean else fourth)
+    return dataclasses.replace(
+        found, row_means=means.rows, column_means=means.columns, mean=means.all
     )
 
 
@@ -163,16 +186,7 @@ def drawn_in(values: Floats) -> Floats:
     """
     # Half a million are enough, and an odd step meets the most columns.
     step = values.size >> 18 | 1
-    some = values.ravel()[::step].astype(np.float64)
-    some = some[some != 0]
-    if not some.size:
-        return values
-    inside = some
-    while True:
-        mean, spread = float(inside.mean()), float(inside.std())
-        some, inside = inside, inside[np.abs(inside - mean) <= _BORDER * spread]
-        if inside.size == some.size:
-            break
+    mean, spread, _ = kernels.inliers(np.array(values.ravel()[::step], np.float64), _BORDER)
     far = max(float(values.max()) - mean, mean - float(values.min()))
     if not spread > 0 or far <= _ALONE * spread:
         return values
@@ -203,57 +217,38 @@ def _chance(fourth: float, rows: int) -> float:
 
 def equilibrated(values: Floats) -> Floats:
     """Return the values with rows and columns of mean square one, and empty ones left out."""
-    matrix = values
-    for _ in range(_ROUNDS):
-        for axis in (1, 0):
-            if not matrix.size:
-                return matrix
-            power = np.einsum("ij,ij->i" if axis else "ij,ij->j", matrix, matrix)
-            power = power / np.float32(matrix.shape[axis])
-            alive = power > 0
-            if not alive.all():
-                matrix = matrix[alive] if axis else matrix[:, alive]
-                power = power[alive]
-            scale = 1 / np.sqrt(power)
-            matrix = matrix * (scale[:, None] if axis else scale)
-    return matrix
+    matrix = np.array(values, dtype=np.float32, order="C")
+    if not matrix.size or kernels.balance(matrix, _ROUNDS):
+        return matrix
+    m, n = values.shape
+    rows = np.einsum("ij,ij->i", values, values) / np.float32(n) > 0
+    columns = np.einsum("ij,ij->j", values, values) / np.float32(m) > 0
+    if rows.all() and columns.all():
+        return matrix
+    return equilibrated(values[rows][:, columns])
 
 
-def _mean_squared_cosine(gram: np.ndarray[Any, np.dtype[np.float64]]) -> float:
-    a = len(gram)
-    norms = np.sqrt(np.maximum(np.diag(gram), np.finfo(np.float64).tiny))
-    cosines = gram / np.outer(norms, norms)
-    return float((np.square(cosines).sum() - a) / (a * (a - 1)))
+def _scale_z(power: Doubles, entries: int, kurtosis: float, slack: float) -> float:
+    """Return the z value of the norms of rows (columns) against their neighbours'.
 
-
-def _scale_z(values: Floats, axis: int, kurtosis: float, slack: float) -> float:
-    """Return the z value of the norms of rows (axis 1) or columns (axis 0) against their neighbours'.
-
-    What differs along the other axis is divided out before.
+    `power` are their squares, once what differs along the other axis is divided out.
     """
-    across = np.einsum("ij,ij->j" if axis else "ij,ij->i", values, values)
-    scale = (1 / np.sqrt(np.where(across > 0, across, 1))).astype(np.float32)
-    values = values * (scale if axis else scale[:, None])
-    power = np.einsum("ij,ij->i" if axis else "ij,ij->j", values, values, dtype=np.float64)
-    power = power[power > 0]
-    if len(power) < 3:
+    mean, count = kernels.steps(power, _JUMPS)
+    if not count:
         return 0.0
-    steps = np.sort(np.square(np.diff(np.log(power))))
-    steps = steps[: len(steps) - min(_JUMPS, max(1, len(steps) // 64))]
     # Variance of the logarithm of a mean of n squares: as of a gamma variable with the same first moments.
-    x = (kurtosis + 2) / values.shape[axis]
+    x = (kurtosis + 2) / entries
     expected = 2 * (x + x**2 / 2 + x**3 / 6)
-    ratio = steps.mean() / expected - 1
+    ratio = mean / expected - 1 if expected > 0 else -1.0  # all of one magnitude
     beyond = max(ratio - slack, 0) if ratio > 0 else min(ratio + _SLACK_BELOW, 0)
-    return float(beyond * np.sqrt(len(steps) / 3))
+    return float(beyond * np.sqrt(count / 3))
 
 
 def _kurtosis(values: Floats) -> float:
     """Return the excess kurtosis of the entries, those far out among them."""
     mean, spread = moments(values)
     matrix = equilibrated((values - np.float32(mean)) / np.float32(spread))
-    fourth = float(np.mean(np.square(np.square(matrix)), dtype=np.float64))
-    return _entry_kurtosis(fourth, matrix.shape)
+    return _entry_kurtosis(kernels.products(matrix)[0], matrix.shape)
 
 
 def _entry_kurtosis(fourth: float, shape: tuple[int, ...]) -> float:

@@ -23,6 +23,8 @@ _FEWEST_FILLED = 12
 
 # Thresholds on |z|, fixed on one half of the corpus of benchmarks/weights_accuracy.
 TRAINED, AT_INIT = 6.5, 4.0
+# Two signs of different sorts, each so strong, are as unlikely as one beyond the first.
+TRAINED_TWICE = 4.5
 # Of values whose scale is not that of a known init: a trained matrix is known that shows 3.4.
 AT_INIT_OF_UNKNOWN_SCALE = 3.0
 # One that was trained is known whose rows are more orthogonal than chance by 3.4, and nothing else.
@@ -60,6 +62,9 @@ _TEXTS = {
     "column_scale": "norms of columns that do not follow one law",
     "row_neighbours": "rows like their neighbours",
     "column_neighbours": "columns like their neighbours",
+    "row_means": "rows with means of their own",
+    "column_means": "columns with means of their own",
+    "mean": "values whose mean is not zero",
 }
 
 
@@ -73,6 +78,11 @@ _LESS = {
 
 
 _SCALES = ("row_scale", "column_scale")
+# Statistics that know nothing of each other under independence.
+_SORTS = (
+    ("gram", "edge"), ("row_neighbours",), ("column_neighbours",), ("row_means",), ("column_means",),
+    ("mean",),
+)  # fmt: skip
 
 
 def slack(measure: Measure) -> float:
@@ -134,6 +144,9 @@ def evidence(seen: Spectrum, rounded: bool, whole: bool = True) -> Evidence:
         "edge": seen.edge,
         "row_neighbours": abs(seen.row_neighbours),
         "column_neighbours": abs(seen.column_neighbours),
+        "row_means": seen.row_means,
+        "column_means": seen.column_means,
+        "mean": 0.0 if rounded else seen.mean,
     }
     strongest = sorted(by_name, key=lambda name: by_name[name], reverse=True)
     decisive = [name for name in strongest if by_name[name] > TRAINED]
@@ -145,17 +158,26 @@ def evidence(seen: Spectrum, rounded: bool, whole: bool = True) -> Evidence:
             "an init with a folded norm or quantiser scale looks like this, and so do a few trained matrices",
         )
     if decisive:
-        said = "; ".join(f"{_TEXTS[name]} (z = {by_name[name]:.1f})" for name in decisive[:2])
-        return Evidence("trained", said)
+        return Evidence("trained", _said(decisive, by_name))
     faint = [name for name in strongest if by_name[name] > AT_INIT]
+    twice = [max(sort, key=by_name.__getitem__) for sort in _SORTS]
+    twice = [name for name in twice if by_name[name] > TRAINED_TWICE]
+    if len(twice) > 1:
+        return Evidence("trained", _said(twice, by_name))
     if faint:
-        said = "; ".join(f"{_TEXTS[name]} (z = {by_name[name]:.1f})" for name in faint[:2])
-        return Evidence("undecided", said)
+        known = [name for name in faint if name not in _SCALES]
+        return Evidence(
+            "undecided", _said(faint, by_name), strongest=by_name[known[0]] if known else 0.0
+        )
     less = min(by_name, key=lambda name: by_name[name] if name in _LESS else 0.0)
     if by_name[less] < -(_AT_INIT_BELOW if less == "gram" else AT_INIT):
         return Evidence("undecided", f"{_LESS[less]} (z = {by_name[less]:.1f})")
     text = f"gram z = {seen.gram:.1f}, largest singular value z = {seen.edge:.1f}"
     return Evidence("none", text, strongest=by_name[strongest[0]])
+
+
+def _said(names: list[str], by_name: dict[str, float]) -> str:
+    return "; ".join(f"{_TEXTS[name]} (z = {by_name[name]:.1f})" for name in names[:2])
 
 
 def _off_haar(seen: Spectrum, rounded: bool) -> float:

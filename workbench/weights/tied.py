@@ -18,8 +18,16 @@ if TYPE_CHECKING:
     from workbench.checkpoint.config import Config
     from workbench.weights.records import Measure
 
-_HEAD = re.compile(r"(^|\.)lm_head\.weight$")
-_EMBEDDING = re.compile(r"(^|\.)(embed_tokens|wte)\.weight$")
+_HEAD = re.compile(
+    r"(^|\.)(lm_head|lm_head\.decoder|embed_out|output_layer|proj_out|predictions\.decoder)\.weight$"
+    r"|^(model\.)?output\.weight$"
+)
+_EMBEDDING = re.compile(
+    r"(^|\.)(embed_tokens|wte|shared|embed_in|tok_embeddings|word_embeddings)\.weight$"
+)
+# Their configs leave the field out, and transformers ties them then: their classes set no other default.
+_TIED_BY_DEFAULT = frozenset(("t5", "bart", "mbart", "pegasus", "marian", "gpt2", "opt", "bloom", "bert",
+                              "roberta", "whisper"))  # fmt: skip
 # bfloat16 keeps 8 bits of a value, and the smallest step of fp16 is 2^-24.
 _ROUNDING, _SMALLEST_STEP = 2.0**-8, 2.0**-24
 # Quantisers of 3 bits and more change less of the norm; another matrix differs by more than all of it.
@@ -28,11 +36,15 @@ _QUANTISED = 0.3
 
 @dataclasses.dataclass(frozen=True)
 class Tied:
-    """The head and the embedding of a file that the config ties, and whether their values agree."""
+    """The head and the embedding of a file that the config ties, and whether their values agree.
+
+    `by` is what ties them, in words.
+    """
 
     head: str
     embedding: str
     agree: bool
+    by: str
 
 
 def tied(
@@ -49,7 +61,8 @@ def tied(
     config
         The model's config.
     """
-    if config is None or config.get("tie_word_embeddings", None) is not True:
+    by = _tie(config)
+    if not by:
         return None
     whole = sorted((one for one in measures if one.digest), key=lambda one: one.name.count("."))
     head = next((one for one in whole if _HEAD.search(one.name)), None)
@@ -65,10 +78,23 @@ def tied(
         # A model with several embeddings ties one of them.
         for one in likely:
             if one.digest == head.digest or _agree(weights, head, one):
-                return Tied(head.name, one.name, True)
+                return Tied(head.name, one.name, True, by)
     except WorkbenchError:
         return None
-    return Tied(head.name, likely[0].name, False) if likely and head.count else None
+    return Tied(head.name, likely[0].name, False, by) if likely and head.count else None
+
+
+def _tie(config: Config | None) -> str:
+    """Return what of the config ties the head to the embedding, "" where nothing does."""
+    if config is None:
+        return ""
+    value = config.get("tie_word_embeddings", None)
+    if value is True:
+        return "tie_word_embeddings is true in the config"
+    family = config.get("model_type", None)
+    if value is None and family in _TIED_BY_DEFAULT:
+        return f"the config does not set tie_word_embeddings, and {family} ties them by default"
+    return ""
 
 
 def _agree(weights: LogicalWeights, head: Measure, embedding: Measure) -> bool:

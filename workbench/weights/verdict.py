@@ -18,7 +18,7 @@ from workbench.weights.by_design import judge_fixed
 from workbench.weights.checks import check
 from workbench.weights.context import BUDGET, Context, context_of
 from workbench.weights.fused import judge_parts
-from workbench.weights.masks import MASK, is_mask
+from workbench.weights.masks import MASK, is_mask, is_rotation
 from workbench.weights.matrices import judge_matrix
 from workbench.weights.names import why_no_weight
 from workbench.weights.records import Judgement, Measure
@@ -56,6 +56,9 @@ def judge(measure: Measure, rows: Rows, context: Context | None = None) -> Judge
         return Judgement("undecided", f"not a weight: {why}", stage=0)
     if is_matrix and is_mask(measure, rows):
         text = "not a weight: a mask, two values in a triangle"
+        return Judgement("undecided", text, stage=0, statistics=((MASK, 1.0),))
+    if is_matrix and is_rotation(measure, rows):
+        text = "not a weight: a stored rotation, a Hadamard matrix"
         return Judgement("undecided", text, stage=0, statistics=((MASK, 1.0),))
     found = check(measure) or judge_fixed(measure, rows)
     if found:

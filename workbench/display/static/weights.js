@@ -277,6 +277,7 @@ const STRIPS = {
   kurtosis_z: "Kurtosis, distance to the nearest random law", ks: "Kolmogorov–Smirnov distance × √n to that law",
   row_dispersion: "Spread of row norms", column_dispersion: "Spread of column norms",
   row_scale: "Norms of neighbouring rows", column_scale: "Norms of neighbouring columns",
+  row_means: "Means of rows", column_means: "Means of columns", mean: "Mean of all values",
   row_neighbours: "Correlation with the next row", column_neighbours: "Correlation with the next column",
 };
 
