@@ -167,7 +167,7 @@ def tidy(model: Llama, data: Batches, arguments: argparse.Namespace, log: Log) -
 
 def greedy(model: Llama, prompts: Tensor, lengths: Tensor, total: int) -> Tensor:
     """Continue greedily with a bfloat16 copy of the model, as the engine will run it."""
-    copy = Llama(model.sizes).to(prompts.device, kind_for(prompts)).eval()
+    copy = type(model)(model.sizes).to(prompts.device, kind_for(prompts)).eval()
     copy.load_state_dict(model.state_dict())
     return copy.continue_greedily(prompts, lengths, total)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.speculation.faults import evidence as ev
+from tests.speculation.faults import untuned
 from tests.speculation.faults.faults import (
     CONTROLS,
     PAIRS,
@@ -39,6 +40,17 @@ def _file(kind: str, fault: Fault) -> Case:
         return ev.of_fault(fault, folder, requests)
 
     return Case(kind, fault.name, fault.words, fault.facts, make)
+
+
+def _untuned(kind: str, fault: Fault) -> Case:
+    """Return a case of the pair that no rule was made for."""
+
+    def make(folder: Path, requests: int) -> Trial:
+        if kind == "untuned-recorded":
+            return untuned.of_recording(fault.name, requests, folder, fault)
+        return untuned.of_fault(fault, folder, requests)
+
+    return Case(kind, f"{kind}/{fault.name}", fault.words, fault.facts, make)
 
 
 def _recorded(run: str, words: str, facts: str, *changes: object) -> Case:
@@ -120,4 +132,8 @@ CASES = (
     *(_file("control", fault) for fault in CONTROLS),
     *MADE,
     *RECORDED,
+    *(_untuned("untuned-single", fault) for fault in untuned.SINGLE),
+    *(_untuned("untuned-several", fault) for fault in untuned.SEVERAL),
+    *(_untuned("untuned-control", fault) for fault in untuned.CONTROLS),
+    *(_untuned("untuned-recorded", fault) for fault in untuned.RECORDED),
 )

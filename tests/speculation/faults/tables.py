@@ -15,6 +15,10 @@ KINDS = {
     "pair": "Two faults together",
     "control": "Controls: nothing may be accused",
     "recorded": "Recorded runs of real engines, from the evidence alone",
+    "untuned-single": "Another pair, untuned: one fault, written into the draft's files",
+    "untuned-several": "Another pair, untuned: two or three faults together",
+    "untuned-control": "Another pair, untuned: controls",
+    "untuned-recorded": "Another pair, untuned: recorded runs of a real engine",
 }
 WORTH = 0.05  # a smaller loss need not be explained
 
@@ -61,7 +65,7 @@ def _counts(rows: Sequence[Row]) -> list[str]:
 
 def _split(kind: str, rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
     chosen = [row for row in rows if row["kind"] == kind]
-    if kind != "single":
+    if not kind.endswith("single"):
         return [("", chosen)]
     large = [row for row in chosen if row["lost"] > WORTH]
     return [
