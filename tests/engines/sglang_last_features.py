@@ -5,7 +5,8 @@ FILE holds ``tokens`` [texts, places], ``features`` [texts, places, hidden] and 
 is written again with ``drafted`` [texts, rounds, STEPS] and the first ``logits`` [texts, rounds, vocabulary].
 
 The class is built and loaded by the engine itself, in float32. Only attention is ours, since its kernels need
-a GPU: plain and causal, over the slots in the order in which they are given.
+a GPU: plain and causal, over the slots in the order in which they are given; of latent attention that is all
+between its projections and norms. What the engine compiles runs as it is written.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
+import os
 import sys
 import types
 from pathlib import Path
 from typing import Any
+
+os.environ["TORCHDYNAMO_DISABLE"] = "1"
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -32,6 +36,23 @@ def attend(self: Any, q: Any, k: Any, v: Any, forward_batch: Any, *_: Any, **__:
         q[None], k[None], v[None], is_causal=True, scale=self.scaling, enable_gqa=True
     )
     return out[0].transpose(0, 1).reshape(out.shape[2], -1)
+
+
+def attend_latent(self: Any, positions: Any, hidden_states: Any, *_: Any, **__: Any) -> Any:
+    """Stand in for DeepseekV2AttentionMLA.forward, by the class's own modules and factor."""
+    heads, parts = self.num_local_heads, [self.q_lora_rank, self.kv_lora_rank, self.qk_rope_head_dim]
+    q, latent, shared = self.fused_qkv_a_proj_with_mqa(hidden_states)[0].split(parts, -1)
+    q = self.q_b_proj(self.q_a_layernorm(q.contiguous()))[0].unflatten(-1, (heads, -1))
+    kv = self.kv_b_proj(self.kv_a_layernorm(latent.contiguous()))[0].unflatten(-1, (heads, -1))
+    k, v = kv.split([self.qk_nope_head_dim, self.v_head_dim], -1)
+    plain, turned = q.split([self.qk_nope_head_dim, self.qk_rope_head_dim], -1)
+    turned, shared = self.rotary_emb(positions, turned.contiguous(), shared[:, None].contiguous())
+    k = torch.cat([k, shared.expand(-1, heads, -1)], -1)
+    q, k, v = (x.transpose(0, 1)[None] for x in (torch.cat([plain, turned], -1), k, v))
+    out = torch.nn.functional.scaled_dot_product_attention(
+        q, k, v, is_causal=True, scale=self.scaling
+    )
+    return self.o_proj(out[0].transpose(0, 1).flatten(1))[0]
 
 
 def build(tracer: str, target: Path, draft: Path) -> Any:
@@ -56,6 +77,9 @@ def build(tracer: str, target: Path, draft: Path) -> Any:
     from sglang.srt.layers.radix_attention import RadixAttention
 
     RadixAttention.forward = attend
+    from sglang.srt.models.deepseek_v2 import DeepseekV2AttentionMLA
+
+    DeepseekV2AttentionMLA.forward = attend_latent
     return model.float().eval()
 
 
@@ -68,13 +92,22 @@ class Plain:
         return lambda *_: False
 
 
+class Batch:
+    """A batch of one text, of which nothing else is known."""
+
+    def __init__(self, tokens: Any, hidden: Any) -> None:
+        self.spec_info = types.SimpleNamespace(hidden_states=hidden)
+        self.forward_mode, self.input_ids = Plain(), tokens
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return None
+
+
 def forward(model: Any, tokens: Any, hidden: Any) -> Any:
     """Return what the class makes of each slot: the head reads it, and it is the next step's feature."""
-    batch = types.SimpleNamespace(
-        spec_info=types.SimpleNamespace(hidden_states=hidden),
-        forward_mode=Plain(),
-    )
-    return model.model(tokens, torch.arange(len(tokens)), batch)
+    return model.model(tokens, torch.arange(len(tokens)), Batch(tokens, hidden))
 
 
 def chain(model: Any, tokens: Any, features: Any, root: int) -> tuple[list[int], Any]:

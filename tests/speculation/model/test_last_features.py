@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import subprocess
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from safetensors.torch import load_file, save_file
 
-from tests.engines import environments, sglang_last_features
+from tests.speculation.model.engine_chains import STEPS, chains_of_sglang
 from tests.speculation.model.test_draft import CONFIG, H, target_of
 from workbench.checkpoint.open import open_checkpoint
 from workbench.errors import WorkbenchError
@@ -33,7 +32,6 @@ from workbench.speculation.rounds.setup import as_launched
 
 ROOT = Path(__file__).resolve().parents[3]
 INCIDENT = ROOT / "data" / "incident"
-STEPS = sglang_last_features.STEPS
 NEW = "sglang==0.5.14"
 
 
@@ -59,17 +57,8 @@ def test_sglangs_own_class_drafts_the_same_chains(kind: str, version: str, tmp_p
     answers = target.greedy(prompts(4), 24)
     texts = [[*p, *a] for p, a in zip(prompts(4), answers, strict=True)]
     trace = target.trace(texts, [32] * 4)
-    assert trace.final is not None
     roots = [[33, 36, 40, 47, 51]] * 4
-    file = tmp_path / "asked.st"
-    save_file({"tokens": trace.tokens, "features": trace.final, "roots": torch.tensor(roots)}, file)
-    script = Path(sglang_last_features.__file__)
-    tracer = ROOT / "workbench" / "loaders" / "tracer"
-    python = environments.ensure(f"sglang-{version}")
-    subprocess.run(
-        [python, script, tracer, INCIDENT / "target", folder, file], check=True, capture_output=True
-    )
-    said = load_file(file)
+    said = chains_of_sglang(version, INCIDENT / "target", folder, trace, roots, tmp_path / "asked")
 
     draft = load_draft(
         open_checkpoint(folder), target, engine=f"sglang=={version}", algorithm="EAGLE"

@@ -14,6 +14,7 @@ from workbench.speculation.judge.measuring import State
 from workbench.speculation.judge.texts import Texts
 from workbench.speculation.judge.trial import Trial
 from workbench.speculation.model.eagle3 import Draft
+from workbench.speculation.model.experts import computed_in, gates_and_ups
 from workbench.speculation.model.loading import load_draft, served_config
 from workbench.speculation.model.names import canonical, naming
 from workbench.speculation.model.shapes import further_shapes, held_layers, wanted_shapes
@@ -91,7 +92,7 @@ def by_names(trial: Trial) -> dict[str, Tensor]:
         if name is not None and (name not in found or len(key) < len(found[name])):
             found[name] = key
     device = draft.to_target.device
-    return {n: trial.checkpoint.tensor(key).to(device).float() for n, key in found.items()}
+    return {n: computed_in(n, trial.checkpoint.tensor(k).to(device)) for n, k in found.items()}
 
 
 def _trained(trial: Trial) -> dict[str, Tensor]:
@@ -226,9 +227,7 @@ def _exchanged(trial: Trial) -> Iterator[Entry]:
 
         def apply(state: State, one: str = one, other: str = other) -> State:
             held, turned = state.draft.tensors, dict[str, "Tensor"]()
-            for layer in range(state.draft.settings.layers):
-                begin = "" if one == "enorm" else f"layers.{layer}."
-                a, b = (f"{begin}{part}.weight" for part in (one, other))
+            for a, b in _beside(state.draft, one, other):
                 if a in held and b in held and not equal(held[a], held[b]):
                     turned |= {a: held[b], b: held[a]}
             return with_tensors(state, turned) if turned else state
@@ -237,6 +236,15 @@ def _exchanged(trial: Trial) -> Iterator[Entry]:
             name, fact, f"{one} and {other} exchanged", apply,
             f"Exchange {one} and {other} in the file.",
         )  # fmt: skip
+
+
+def _beside(draft: Draft, one: str, other: str) -> Iterator[tuple[str, str]]:
+    """Yield the names of two tensors in each layer, or in each of its experts."""
+    if one == "mlp.gate_proj":
+        yield from gates_and_ups(draft.tensors)
+        return
+    begins = [""] if one == "enorm" else [f"layers.{n}." for n in range(draft.settings.layers)]
+    yield from ((f"{begin}{one}.weight", f"{begin}{other}.weight") for begin in begins)
 
 
 def _vocabulary(trial: Trial) -> Iterator[Entry]:

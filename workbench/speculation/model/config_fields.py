@@ -9,6 +9,7 @@ from typing import Any
 from workbench.errors import WorkbenchError, shown
 from workbench.speculation.model.draft_kinds import EAGLE3, Replayed
 from workbench.speculation.model.eagle3 import Settings
+from workbench.speculation.model.experts import SCORINGS, Routing
 from workbench.speculation.model.layers import Numerics
 from workbench.speculation.model.mla import Latent
 from workbench.speculation.model.rope import attention_scale, rope_of
@@ -29,6 +30,14 @@ _MOST = {
     "qk_nope_head_dim": 1 << 12,
     "qk_rope_head_dim": 1 << 12,
     "v_head_dim": 1 << 12,
+    "n_routed_experts": 1 << 12,
+    "num_experts": 1 << 12,
+    "num_experts_per_tok": 1 << 12,
+    "n_shared_experts": 1 << 8,
+    "moe_intermediate_size": 1 << 20,
+    "shared_expert_intermediate_size": 1 << 20,
+    "n_group": 1 << 12,
+    "topk_group": 1 << 12,
 }
 _WIDER = (
     64  # times the hidden size: more than all heads together, or the feed-forward part, ever have
@@ -220,7 +229,40 @@ class DraftConfig(ModelConfig):
             norm_output=replayed.joining == "mtp",
             passed_by=True,
             later_norm="input_layernorm",
+            routing=self._routing(replayed.shared) if replayed.routed else None,
         )
+
+    def _routing(self, shared: bool) -> Routing:
+        """Return how tokens are sent to experts; `shared`: the file holds a part that all of them pass."""
+        named = "n_routed_experts" if self.said("n_routed_experts") else "num_experts"
+        deepseek = named == "n_routed_experts"
+        experts, width = self.whole(named), self.whole("moe_intermediate_size")
+        groups = self.whole("n_group", 1)
+        wide = self.said("shared_expert_intermediate_size")
+        if shared and not wide:
+            wide = width * self.whole("n_shared_experts", 1)
+        scoring = self.config.get("scoring_func") or ("sigmoid" if deepseek else "softmax")
+        if scoring not in SCORINGS:
+            raise self.odd("scoring_func", f"known here are {' and '.join(SCORINGS)}")
+        factor = self.config.get("routed_scaling_factor", 1.0)
+        if not isinstance(factor, int | float) or isinstance(factor, bool) or not 0 < factor < 1e6:
+            raise self.odd("routed_scaling_factor", "it must be a number above 0")
+        made = Routing(
+            experts=experts,
+            chosen=self.whole("num_experts_per_tok"),
+            width=width,
+            shared=wide if shared else 0,
+            scoring=scoring,
+            groups=groups,
+            open_groups=self.whole("topk_group", groups),
+            normed=self.flag("norm_topk_prob", deepseek),
+            factor=float(factor),
+        )
+        if experts % groups or made.open_groups > groups:
+            raise self.odd("n_group", f"{experts} experts, topk_group {made.open_groups}", groups)
+        if made.chosen > experts // groups * made.open_groups:
+            raise self.odd("num_experts_per_tok", f"{experts} experts in {groups} groups")
+        return made
 
     def _latent(self) -> Latent | None:
         if self.config.get("kv_lora_rank") is None:

@@ -18,10 +18,22 @@ _MOST = 4096  # no draft has as many tensors, and the search reads every name
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Replayed:
-    """How a draft that is replayed joins embedding and features; `hidden_first` is MiMo's layout."""
+    """How a draft that is replayed joins embedding and features, and what its layer is.
+
+    Attributes
+    ----------
+    joining
+        How embedding and features enter it.
+    hidden_first
+        MiMo's layout: the feature before the embedding.
+    routed, shared
+        Whether its layer has experts, and a part beside them that every token passes.
+    """
 
     joining: Joining
     hidden_first: bool = False
+    routed: bool = False
+    shared: bool = False
 
 
 EAGLE3 = Replayed("eagle3")
@@ -102,11 +114,13 @@ def _computed(checkpoint: Checkpoint, name: str) -> tuple[str, Replayed | None]:
     if not begin:
         return "the names of its tensors are not those of DeepSeek's, GLM's or MiMo's layer", None
     held = {named(key) for key in checkpoint.names}
-    if any(".mlp.experts." in key for key in held):
-        return "its layer has experts, which are not computed here", None
+    routed = any(key.startswith("layers.0.mlp.experts.") for key in held)
+    if routed and "layers.0.mlp.experts.0.gate_proj.weight" not in held:
+        return "its experts are not saved one by one, which is not read here", None
     if not any(key.startswith("layers.0.mlp.") for key in held):
         return "its layer has no feed-forward part that is known here", None
-    return "", Replayed("mtp", hidden_first=begin.startswith("mtp_"))
+    shared = any(key.startswith("layers.0.mlp.shared_experts.") for key in held)
+    return "", Replayed("mtp", begin.startswith("mtp_"), routed, routed and shared)
 
 
 def _marks(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:

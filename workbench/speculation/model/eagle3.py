@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from workbench.speculation.model.experts import Routing, mixed
 from workbench.speculation.model.joining import Joining, join
 from workbench.speculation.model.layers import (
     Numerics,
@@ -67,6 +68,8 @@ class Settings:
         The slot at position 0 has no embedding, as in MiMo's prediction layer.
     latent
         Sizes of multi-head latent attention, None for grouped-query attention.
+    routing
+        How the tokens are sent to experts, None where the feed-forward part has none.
     numerics
         Where results are rounded.
     """
@@ -91,6 +94,7 @@ class Settings:
     hidden_first: bool = False
     blank_first: bool = False
     latent: Latent | None = None
+    routing: Routing | None = None
     numerics: Numerics = dataclasses.field(default_factory=Numerics)
 
 
@@ -216,9 +220,7 @@ class Draft:
             )
             norm = weights[f"{name}post_attention_layernorm.weight"]
             x, residual = add_norm(x, residual, norm, s.epsilon, s.numerics)
-            mlp = f"{name}mlp."
-            parts = (weights[f"{mlp}gate_proj.weight"], weights[f"{mlp}up_proj.weight"])
-            hidden = gated(x, (*parts, weights[f"{mlp}down_proj.weight"]), s.numerics)
+            hidden = self._feed_forward(name, x)
         assert residual is not None
         if (
             s.joining == "eagle"
@@ -243,6 +245,14 @@ class Draft:
         )
         pair = (normed, embedded) if s.hidden_first else (embedded, normed)
         return torch.cat(pair, dim=-1), normed if s.norm_before_residual else hidden
+
+    def _feed_forward(self, layer: str, x: Tensor) -> Tensor:
+        """Return what the feed-forward part of a layer makes of its normed input."""
+        s, weights = self.settings, self.tensors
+        if s.routing is not None:
+            return mixed(x, weights, layer, s.routing, s.numerics)
+        gate, up, down = (weights[f"{layer}mlp.{p}_proj.weight"] for p in ("gate", "up", "down"))
+        return gated(x, (gate, up, down), s.numerics)
 
     def _heads(self, layer: int, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return turned queries, turned keys and values [batch, slots, heads, …]."""

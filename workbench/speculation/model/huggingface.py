@@ -22,6 +22,7 @@ from workbench.speculation.model.features import (
 )
 from workbench.speculation.model.layers import Numerics
 from workbench.speculation.model.target import ancestry
+from workbench.speculation.model.threads import on_few_threads
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -71,6 +72,7 @@ class HuggingFaceTarget:
             found: Tensor = head(final.to(head.weight.dtype))
         return found.float()
 
+    @on_few_threads
     def trace(
         self,
         sequences: Sequence[Tokens],
@@ -121,6 +123,7 @@ class HuggingFaceTarget:
         """Return the trace of sequences that go on where those of `trace` end, all run again."""
         return self.trace(sequences, trace.prompts.tolist(), sorted(trace.inputs), starts)
 
+    @on_few_threads
     def branches(
         self,
         trace: TargetTrace,
@@ -158,6 +161,7 @@ class HuggingFaceTarget:
                     choices.append(choices_of(found.logits[:, longest:].float()))
         return Branches(torch.cat(features), join_choices(choices) if choices else None)
 
+    @on_few_threads
     def greedy(self, prompts: Sequence[Tokens], new_tokens: int) -> list[list[int]]:
         """Return greedy continuations of `prompts`, by transformers' own generation."""
         import torch

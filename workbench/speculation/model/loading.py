@@ -16,6 +16,7 @@ from workbench.loaders.simulate import simulate
 from workbench.speculation.model.config_fields import DraftConfig
 from workbench.speculation.model.draft_kinds import replayed_as
 from workbench.speculation.model.eagle3 import Draft, Settings
+from workbench.speculation.model.experts import computed_in
 from workbench.speculation.model.layers import Numerics
 from workbench.speculation.model.names import canonical, naming
 from workbench.speculation.model.shapes import (
@@ -118,14 +119,14 @@ def load_draft(
     rows = rows or vocabulary
     if engine is None:
         _return_head(found, rows)
-        notes += _contradictions(checkpoint, found, config, rows)
-    gated = gated_width(found, config.gated)
+        notes += _contradictions(checkpoint, found, config, rows, settings.routing is None)
+    gated = 0 if settings.routing else gated_width(found, config.gated)
     check_shapes(found, settings, rows, gated)
     mapped = _target_ids(None if as_eagle else offsets, rows, vocabulary)
     if HEAD not in found and rows > vocabulary:
         raise config.odd("draft_vocab_size", f"the target has {vocabulary:,} tokens")
     _fill(found, wanted_shapes(settings, rows, gated), fill)
-    tensors = {name: value.to(device).float() for name, (_, value) in found.items()}
+    tensors = {n: computed_in(n, value.to(device)) for n, (_, value) in found.items()}
     origins = {name: origin for name, (origin, _) in found.items()}
     notes += _notes(mapped, target, origins)
     return Draft(settings, tensors, mapped.to(device), origins, tuple(notes))
@@ -148,14 +149,14 @@ def _loaded(checkpoint: Checkpoint, engine: str) -> tuple[LoadOutcome, Mapping[s
     Raises
     ------
     NotCovered
-        What it does with a name is not known.
+        What it does with a name, or with such a config, is not known.
     """
     config = served_config(checkpoint.config, engine)
     choice = registry.select(registry.parse(engine), config)
     version, profile = choice.profiles[-1]
     try:
         model = profile.build(config)
-    except (Refused, NotCovered) as error:
+    except Refused as error:
         raise WorkbenchError(
             f"{engine} does not load this draft",
             why=error.text,
@@ -339,11 +340,11 @@ def _target_ids(offsets: Tensor | None, rows: int, vocabulary: int) -> Tensor:
 
 
 def _contradictions(
-    checkpoint: Checkpoint, found: Found, config: DraftConfig, rows: int
+    checkpoint: Checkpoint, found: Found, config: DraftConfig, rows: int, dense: bool
 ) -> list[str]:
     """Return where the file's own shapes are taken and the config says others."""
     notes = []
-    gated = gated_width(found, config.gated)
+    gated = gated_width(found, config.gated) if dense else config.gated
     for name, said, held in (
         ("draft_vocab_size", config.vocabulary, rows), ("intermediate_size", config.gated, gated),
     ):  # fmt: skip

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from workbench.errors import WorkbenchError, shorten
 from workbench.speculation.model.eagle3 import Settings
+from workbench.speculation.model.experts import expert_shapes, further_expert_shapes
 from workbench.speculation.model.joining import MATRIX
 
 if TYPE_CHECKING:
@@ -47,6 +48,10 @@ def wanted_shapes(settings: Settings, rows: int, gated: int = 0) -> dict[str, Sh
         shapes |= {f"{name}{norm}.weight": (s.hidden,) for norm in _norms(s, layer)}
         parts = _attention(s, wide)
         shapes |= {f"{name}self_attn.{part}.weight": shape for part, shape in parts.items()}
+        if s.routing is not None:
+            held = expert_shapes(s.routing, s.hidden)
+            shapes |= {f"{name}{part}": shape for part, shape in held.items()}
+            continue
         shapes |= {f"{name}mlp.{part}_proj.weight": (gated, s.hidden) for part in ("gate", "up")}
         shapes[f"{name}mlp.down_proj.weight"] = (s.hidden, gated)
     if s.joining != "eagle":
@@ -73,6 +78,9 @@ def further_shapes(settings: Settings) -> dict[str, Shape]:
         shapes["input_norm.weight"] = (s.aux * s.aux_width,)
         shapes |= {f"fc_norm.{number}.weight": (s.aux_width,) for number in range(s.aux)}
     for layer in range(s.layers):
+        if s.routing is not None:
+            more = further_expert_shapes(s.routing, s.hidden)
+            shapes |= {f"layers.{layer}.{part}": shape for part, shape in more.items()}
         name = f"layers.{layer}.self_attn."
         for part, shape in _attention(s, s.hidden).items():
             if len(shape) == 2:
