@@ -11,6 +11,7 @@ from workbench.core.verdict import Coverage, Item, Verdict
 from workbench.speculation.evidence.tally import Logged, Tally
 from workbench.speculation.judge.expected import Expected
 from workbench.speculation.result import Agreement, Replay
+from workbench.speculation.rounds.beside import Beside
 from workbench.speculation.rounds.replayed import Replayed
 from workbench.speculation.rounds.round_columns import Asked, RoundColumns
 
@@ -94,6 +95,19 @@ def chain(words: dict[int, str] | None = None, rounds: int = 6, **changes: objec
         [wanted[n % 3] for n in range(rounds)],
     )
     return replay_of(replayed, WORDS if words is None else words, **changes)
+
+
+def beside(**changes: object) -> Replay:
+    """The chain, with what a changed draft would have said in its rounds: none, one, all accepted."""
+    made = chain(**changes)  # type: ignore[arg-type]
+    assert made.kept is not None
+    found = Beside(
+        "reload decoder layer", "the decoder layer as the file holds it",
+        np.array([[20, 16, 17], [11, 21, 22], [18, 12, 13]] * 2), np.full((6, 3), 0.5),
+        np.array([1, 3, 0] * 2),
+    )  # fmt: skip
+    kept = dataclasses.replace(made.kept, beside=found)
+    return dataclasses.replace(made, kept=dataclasses.replace(kept, words=dict(WORDS)))
 
 
 def tree(**changes: object) -> Replay:

@@ -12,7 +12,7 @@ from workbench.display import assets, live
 from workbench.display.page import shell
 from workbench.speculation.result import Replay
 
-from ..replay_samples import EVIL, chain, counted, hostile, tree
+from ..replay_samples import EVIL, beside, chain, counted, hostile, tree
 from .conftest import Opened
 
 Open = Callable[..., Opened]
@@ -21,7 +21,7 @@ Open = Callable[..., Opened]
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("replay")
-    for make in (chain, tree, counted, hostile):
+    for make in (chain, tree, counted, hostile, beside):
         make().to_html(folder / f"{make.__name__}.html")
     return folder
 
@@ -289,3 +289,25 @@ def test_the_cause_stands_out_and_reaches_the_line(open_page: Open, tmp_path: Pa
 def test_ablations_fit_a_narrow_page(open_page: Open, tmp_path: Path) -> None:
     page = open_page(payload_page(tmp_path, ablations()), width=480).page
     assert page.evaluate("document.documentElement.scrollWidth") <= 480
+
+
+def test_what_the_changed_draft_would_have_said_stands_below(pages: Path, open_page: Open) -> None:
+    page = open_page(pages / "beside.html").page
+    cells = '[data-whose="changed"]'
+
+    def drafted() -> list[tuple[str, str]]:
+        script = "all => all.map(n => [n.dataset.beside, n.querySelector('code').textContent])"
+        return [(a, b) for a, b in page.eval_on_selector_all(cells, script)]
+
+    assert drafted() == [("false", "·word20"), ("false", "·word16"), ("true", "·word17")]
+    assert "1 of 3 accepted" in page.inner_text(".wb-changed-tag")
+    page.keyboard.press("ArrowRight")
+    page.focus(".wb-stage")
+    page.keyboard.press("ArrowRight")
+    assert [state for state, _ in drafted()] == ["false"] * 3
+    assert "3 of 3 accepted" in page.inner_text(".wb-changed-tag")
+
+
+def test_without_a_changed_draft_there_is_no_row_for_it(pages: Path, open_page: Open) -> None:
+    page = open_page(pages / "chain.html").page
+    assert page.query_selector('[data-whose="changed"], .wb-changed-tag') is None

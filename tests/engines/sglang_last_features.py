@@ -40,7 +40,8 @@ def attend(self: Any, q: Any, k: Any, v: Any, forward_batch: Any, *_: Any, **__:
 
 def attend_latent(self: Any, positions: Any, hidden_states: Any, *_: Any, **__: Any) -> Any:
     """Stand in for DeepseekV2AttentionMLA.forward, by the class's own modules and factor."""
-    heads, parts = self.num_local_heads, [self.q_lora_rank, self.kv_lora_rank, self.qk_rope_head_dim]
+    heads = self.num_local_heads
+    parts = [self.q_lora_rank, self.kv_lora_rank, self.qk_rope_head_dim]
     q, latent, shared = self.fused_qkv_a_proj_with_mqa(hidden_states)[0].split(parts, -1)
     q = self.q_b_proj(self.q_a_layernorm(q.contiguous()))[0].unflatten(-1, (heads, -1))
     kv = self.kv_b_proj(self.kv_a_layernorm(latent.contiguous()))[0].unflatten(-1, (heads, -1))

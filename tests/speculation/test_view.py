@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.forms import check_forms
-from tests.replay_samples import EVIL, WORDS, chain, counted, hostile, tree
+from tests.replay_samples import EVIL, WORDS, beside, chain, counted, hostile, tree
 from tests.speculation.ablate.test_causes import BROKEN, HEALTHY, hint, scaled, scene, tried
 from tests.speculation.judge.test_coverage import question
 from workbench.core.wording import cells
@@ -22,7 +22,7 @@ from workbench.speculation.result import Replay
 from workbench.speculation.rounds.player import percent, quoted
 from workbench.speculation.rounds.round_columns import MOST_CELLS
 
-CASES: tuple[Callable[[], Replay], ...] = (chain, tree, counted)
+CASES: tuple[Callable[[], Replay], ...] = (chain, tree, counted, beside)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)

@@ -132,8 +132,9 @@ def build(
         course=course_of(replayed, known=trial.emitted is not None),
         findings=judged.findings,
         notes=(*notes, *trial.notes, *trial.draft.notes),
-        kept=_kept(trial, replayed, facts, words),
+        kept=_kept(trial, replayed, facts, words, known.proof),
         trial=trial,
+        wording=words,
     )
 
 
@@ -209,10 +210,10 @@ def _proof(trial: Trial, hints: Sequence[Hint], length: float) -> Proof:
         back = best is not None and best.accept_length - 1 > 3 * HARDLY
         if back or best is None:
             words, reached = (best.words, best.accept_length) if best else ("", None)
-            return Proof(True, whole, words, reached, "certain")
+            return Proof(True, whole, words, reached, "certain", best.switches if best else ())
     if best is None or cause.state == "named":
         return Proof(proved, titles, confidence=sure)
-    return Proof(proved, titles, best.words, best.accept_length, sure)
+    return Proof(proved, titles, best.words, best.accept_length, sure, best.switches)
 
 
 def _as_expected(trial: Trial) -> float | None:
@@ -255,7 +256,10 @@ def _fills(trial: Trial) -> dict[str, float]:
     return found
 
 
-def _kept(trial: Trial, replayed: Replayed, facts: Facts | None, words: Words) -> RoundColumns:
+def _kept(
+    trial: Trial, replayed: Replayed, facts: Facts | None, words: Words, proof: Proof | None
+) -> RoundColumns:
+    """Return the rounds, and beside them what the draft says without the fault that is proved."""
     names = [r.name for r in facts.run.requests] if facts and facts.run else []
     if facts and not names:
         names = [r.name for r in facts.recorded]
@@ -269,4 +273,8 @@ def _kept(trial: Trial, replayed: Replayed, facts: Facts | None, words: Words) -
     )
     tops = tops_of(trace, replayed)
     kept = RoundColumns(replayed, tops.tokens, tops.shares, requests)
+    if proof is not None and proof.proved and proof.switches:
+        from workbench.speculation.ablate.beside import beside
+
+        kept = dataclasses.replace(kept, beside=beside(trial, replayed, proof.switches))
     return dataclasses.replace(kept, words=words.of(kept.used()))

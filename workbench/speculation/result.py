@@ -23,6 +23,7 @@ from workbench.speculation.rounds.round_columns import RoundColumns, Rounds
 from workbench.speculation.saved import SavedReplay, SavedRounds
 
 if TYPE_CHECKING:
+    from workbench.speculation.evidence.prompts import Words
     from workbench.speculation.judge.trial import Trial
 
 __all__ = ["COURSE", "Agreement", "Replay"]
@@ -94,6 +95,7 @@ class Replay(Result):
     notes: tuple[str, ...] = ()
     kept: RoundColumns | None = None
     trial: Trial | None = None
+    wording: Words | None = None
 
     @property
     def title(self) -> str:
@@ -185,6 +187,35 @@ class Replay(Result):
         from workbench.speculation.ablate.single_changes import ablate
 
         return ablate(self.trial, replayed_ok=self.ok, **options)
+
+    def beside(self, *changes: str) -> Self:
+        """Return the replay with what the draft would have said in the same rounds, had it been changed.
+
+        Where `replay` itself proves a fault, what the draft says without it stands beside already.
+
+        Parameters
+        ----------
+        changes
+            Names of changes, as `ablate` lists them; several are made together.
+
+        Raises
+        ------
+        WorkbenchError
+            A change is not known for this pair, or changes nothing; the result was loaded from a file.
+        """
+        if self.trial is None or self.kept is None:
+            raise WorkbenchError(
+                "no changed draft can be run beside this replay",
+                why="a saved result holds no models and no features",
+                next_step="Call workbench.replay(target, draft, …) again, and .beside() on what it returns.",
+            )
+        from workbench.speculation.ablate.beside import beside
+
+        found = beside(self.trial, self.kept.columns, changes)
+        kept = dataclasses.replace(self.kept, beside=found)
+        if self.wording is not None:
+            kept = dataclasses.replace(kept, words=self.wording.of(kept.used()))
+        return dataclasses.replace(self, kept=kept)
 
     def show(self, row: int = 0, width: int | None = None) -> str:
         """Return one round as text: the text so far, the tree, the target's choices, why it stopped."""

@@ -12,11 +12,13 @@ from workbench.core.saving import Saved
 from workbench.speculation.evidence.ranges import Count, Number
 from workbench.speculation.evidence.tally import MOST_DRAFTS, Agreement, Logged
 from workbench.speculation.judge.expected import Expected
+from workbench.speculation.rounds.beside import Beside
 from workbench.speculation.rounds.replayed import Array, Replayed
 from workbench.speculation.rounds.round_columns import MOST_CELLS, Asked, RoundColumns, fit_together
 
 _MOST_NODES = 1 << 20  # of a tree; the widest and deepest that is run here has a quarter
 _OWN = ("own", "own_probabilities")
+_BESIDE = ("tokens", "shares", "accepted")
 Histogram = Annotated[tuple[Count, ...], Meta(max_length=MOST_DRAFTS + 1)]
 Depth = Annotated[int, Meta(ge=0, le=MOST_DRAFTS)]
 Row = list[int]
@@ -60,7 +62,17 @@ class SavedColumns(Struct, frozen=True, omit_defaults=True):
     own_probabilities: list[list[Shares]] = []
 
 
-class SavedRounds(Struct, frozen=True):
+class SavedBeside(Struct, frozen=True):
+    """A `Beside`, written."""
+
+    change: str
+    words: str
+    tokens: Grid
+    shares: list[Shares]
+    accepted: Row
+
+
+class SavedRounds(Struct, frozen=True, omit_defaults=True):
     """`RoundColumns`, written."""
 
     rounds: Annotated[int, Meta(ge=0, le=MOST_CELLS)]
@@ -69,6 +81,7 @@ class SavedRounds(Struct, frozen=True):
     shares: list[list[Shares]]
     requests: tuple[SavedRequest, ...]
     words: dict[str, str]
+    beside: SavedBeside | None = None
 
     @classmethod
     def of(cls, kept: RoundColumns) -> SavedRounds:
@@ -85,6 +98,7 @@ class SavedRounds(Struct, frozen=True):
             shares=kept.shares.tolist(),
             requests=tuple(SavedRequest(r.name, r.tokens, r.prompt) for r in kept.requests),
             words={str(token): word for token, word in kept.words.items()},
+            beside=None if kept.beside is None else _written(kept.beside),
         )
 
     def restored(self) -> RoundColumns:
@@ -109,8 +123,18 @@ class SavedRounds(Struct, frozen=True):
             _array("shares", self.shares, self.rounds, dimensions=3),
             tuple(Asked(r.name, r.tokens, r.prompt) for r in self.requests),
             {int(token): word for token, word in self.words.items()},
+            None if self.beside is None else self._beside(self.beside),
         )
         return fit_together(kept)
+
+    def _beside(self, saved: SavedBeside) -> Beside:
+        arrays = {n: _array(n, getattr(saved, n), self.rounds) for n in _BESIDE}
+        return Beside(saved.change, saved.words, **arrays)
+
+
+def _written(found: Beside) -> SavedBeside:
+    columns = {name: getattr(found, name).tolist() for name in _BESIDE}
+    return SavedBeside(found.change, found.words, **columns)
 
 
 class SavedReplay(Saved, frozen=True, kw_only=True):

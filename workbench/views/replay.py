@@ -16,6 +16,7 @@ from workbench.core.wording import plural
 from workbench.errors import WorkbenchError, shorten
 from workbench.speculation.result import Replay
 from workbench.speculation.rounds import player
+from workbench.speculation.rounds.beside import Beside
 from workbench.speculation.rounds.records import Round
 from workbench.speculation.rounds.round_columns import RoundColumns
 from workbench.views.parts import (
@@ -209,6 +210,25 @@ def _round(replay: Replay, row: int) -> Iterator[Part]:
         yield Prose(count + (", the same" if same else ", not the same"), "engine: ")
     yield Outline(tuple(_tree(item, kept)), shown=2 * _NODES)
     yield Prose(player.why_it_stopped(item), "stop: ")
+    yield from _beside(kept, row)
+
+
+def _beside(kept: RoundColumns, row: int) -> Iterator[Part]:
+    """Yield what a changed draft would have said in this round."""
+    if kept.beside is None:
+        return
+    accepted = int(kept.beside.accepted[row])
+    drafts = kept.beside.drafts(row)
+    yield Prose(f"{kept.beside.words}: {accepted} of {len(drafts)} accepted", "changed: ")
+    yield Outline(
+        tuple(
+            Branch(
+                "accepted" if depth < accepted else "rejected" if depth == accepted else "", depth,
+                f"{player.quoted(player.word(token, kept.words))} {player.percent(share)}",
+            )
+            for depth, (token, share) in enumerate(drafts)
+        )
+    )  # fmt: skip
 
 
 def _tree(item: Round, kept: RoundColumns) -> Iterator[Branch]:
@@ -269,8 +289,16 @@ def _data(replay: Replay, kept: RoundColumns | None) -> dict[str, Any]:
         "stops": player.STOPS,
         "left_out": replay.total - (len(kept) if kept else 0),
         "total": replay.total,
+        "beside": _change(kept),
         **(_rounds(kept) if kept else {"rounds": [], "requests": [], "words": {}}),
     }
+
+
+def _change(kept: RoundColumns | None) -> list[str] | None:
+    """Return the name of the change whose draft stands beside, and what it changes."""
+    if kept is None or kept.beside is None:
+        return None
+    return [kept.beside.change, kept.beside.words]
 
 
 def _rounds(kept: RoundColumns) -> dict[str, Any]:
@@ -295,6 +323,7 @@ def _rounds(kept: RoundColumns) -> dict[str, Any]:
                 [_flat(kept.top(row, place)) for place in range(nodes + 1)],
                 c.wanted[row, : max(seen, 0)].tolist(),
                 [_flat(kept.own(row, place)) for place in range(nodes + 1)],
+                *([_chain(kept.beside, row)] if kept.beside is not None else []),
             ]
         )
     return {
@@ -302,6 +331,11 @@ def _rounds(kept: RoundColumns) -> dict[str, Any]:
         "requests": [[r.name, list(r.tokens), r.prompt] for r in kept.requests],
         "words": {str(token): word for token, word in kept.words.items()},
     }
+
+
+def _chain(found: Beside, row: int) -> list[Any]:
+    """Return how many drafts of a changed draft are accepted, and the drafts."""
+    return [int(found.accepted[row]), _flat(found.drafts(row))]
 
 
 def _node(kept: RoundColumns, row: int, n: int) -> list[int]:

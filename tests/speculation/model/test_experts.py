@@ -144,9 +144,7 @@ def test_each_tensor_of_the_layer_matters(
     part: str, target: LlamaTarget, trace: TargetTrace, tmp_path: Path
 ) -> None:
     family = FAMILIES["deepseek"]
-    draft = load_draft(
-        open_checkpoint(write(tmp_path / "draft", family, Layer(family))), target
-    )
+    draft = load_draft(open_checkpoint(write(tmp_path / "draft", family, Layer(family))), target)
     name = next(n for n in draft.tensors if n.endswith(part))
     other = draft.replaced(tensors={name: torch.zeros_like(draft.tensors[name])})
     one, two = drafted(draft, trace), drafted(other, trace)

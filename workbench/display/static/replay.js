@@ -157,7 +157,7 @@ class Player {
   draw() {
     const { row } = this.ui;
     const round = this.payload.rounds[row];
-    const [request, index, prefix, , , , , nodes, tops, , own] = round;
+    const [request, index, prefix, , , , , nodes, tops, , own, beside] = round;
     const focused = [this.back, this.forth, this.next].find((button) => button.contains(button.getRootNode().activeElement));
     const here = this.payload.rounds.filter((other) => other[0] === request).length;
     this.where.replaceChildren(h("b", {}, `Round ${number(row + 1)}`), ` of ${number(this.payload.rounds.length)}`, h("span", { class: "wb-muted" }, ` · ${index + 1} of ${here} here`));
@@ -173,11 +173,12 @@ class Player {
     this.text.scrollTop = this.text.scrollHeight;
     this.course.draw(row);
     const chosen = this.ui.node !== null && this.ui.node < nodes.length ? this.ui.node : null;
-    this.tree.draw({ nodes, tops, own, root: this.payload.requests[request][1][prefix - 1], chosen }, this.width || 720);
+    const changed = beside && { name: this.payload.beside[0], accepted: beside[0], drafts: beside[1] };
+    this.tree.draw({ nodes, tops, own, changed, root: this.payload.requests[request][1][prefix - 1], chosen }, this.width || 720);
   }
 
   /** What happened, in a sentence or two. */
-  sentence([, , , bonus, observed, margin, stop, nodes, , wanted]) {
+  sentence([, , , bonus, observed, margin, stop, nodes, , wanted, , beside]) {
     const path = nodes.filter((node) => node[4]);
     const deep = nodes.reduce((most, node) => Math.max(most, node[2]), 0);
     const state = path.length ? "accepted" : "rejected";
@@ -191,6 +192,7 @@ class Player {
       const same = observed === path.length + 1 && (wanted.at(-1) === bonus || bonus < 0);
       out.push(h("span", { class: "wb-tag", "data-differs": String(!same) }, same ? "the engine did the same" : `the engine accepted ${observed - 1}`));
     }
+    if (beside) out.push(" ", h("span", { class: "wb-tag wb-changed-tag", title: this.payload.beside[1] }, `with “${this.payload.beside[0]}”: ${beside[0]} of ${beside[1].length / 2} accepted`));
     return out;
   }
 

@@ -20,7 +20,10 @@ export class Tree {
     this.root = h("div", { class: "wb-tree-scroll" });
   }
 
-  /** round: {nodes, tops, root, chosen}; a node is [token, parent, depth, probability, accepted, rank]. */
+  /**
+   * round: {nodes, tops, own, changed, root, chosen}; a node is [token, parent, depth, probability, accepted, rank],
+   * `changed` what another draft would have said: {name, accepted, drafts}.
+   */
   draw(round, width) {
     const { nodes } = round;
     const deep = nodes.reduce((most, node) => Math.max(most, node[2]), 0);
@@ -56,7 +59,21 @@ export class Tree {
         h("div", { class: "wb-answers-head" }, h("b", {}, "The target"), h("span", { class: "wb-muted" }, "its best choices at the same place")),
         this.answers(round, deep, round.tops, "target"), h("span", {}),
         h("div", { class: "wb-answers-head" }, h("b", {}, "The draft"), h("span", { class: "wb-muted" }, "its own best there")),
-        this.answers(round, deep, round.own, "draft")));
+        this.answers(round, deep, round.own, "draft"), ...this.changed(round.changed, deep)));
+  }
+
+  /** The chain that the draft would have made with one thing changed, a draft at each position. */
+  changed(changed, deep) {
+    if (!changed) return [];
+    const cells = [];
+    for (let depth = 0; depth < deep; depth++) {
+      const [token, share] = changed.drafts.slice(2 * depth, 2 * depth + 2);
+      const state = depth < changed.accepted ? "accepted" : depth === changed.accepted ? "rejected" : "beside";
+      cells.push(token === undefined ? h("div", {}) : h("div", { class: "wb-choices", "data-whose": "changed", "data-beside": String(state === "beside") },
+        h("div", { class: "wb-choice", "data-first": "true", title: `${this.words(token)}: ${percent(share)}, ${WORDS[state]}` },
+          h("i", { style: `width:${Math.max(share, 0) / 10}%` }), sign(state, this.glyphs), tokenOf(this.words(token)), h("span", { class: "wb-p" }, percent(share)))));
+    }
+    return [h("span", {}), h("div", { class: "wb-answers-head" }, h("b", {}, "The changed draft"), h("span", { class: "wb-muted" }, changed.name)), ...cells];
   }
 
   /** The choices of target or draft at each position, along the accepted path and on from the chosen node. */

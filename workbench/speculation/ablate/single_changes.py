@@ -88,22 +88,31 @@ def changes(trial: Trial) -> tuple[Switch, ...]:
 
 
 def _chosen(trial: Trial, only: Sequence[str] | None) -> frozenset[str] | None:
-    if only is None:
-        return None
+    return None if only is None else frozenset(known_names(trial, only))
+
+
+def known_names(trial: Trial, asked: Sequence[str]) -> list[str]:
+    """Return the names of changes that were asked for.
+
+    Raises
+    ------
+    WorkbenchError
+        One is not known for this pair.
+    """
     known = [switch.name for switch in changes(trial)]
-    names = [only] if isinstance(only, str) else list(only)
+    names = [asked] if isinstance(asked, str) else list(asked)
     wrong = [name for name in names if name not in known]
     if not names or wrong:
         close = get_close_matches(str(wrong[0]), known, n=3) if wrong else known[:3]
         raise WorkbenchError(
             f"{shown(wrong[0])} is not a change that can be tried here"
             if wrong
-            else "only is empty",
+            else "no change is named",
             why=f"{len(known)} changes are known for this draft and target",
             next_step=f"Name some of them, such as {', '.join(map(shown, close or known[:3]))}, "
-            "or leave only= out to try all.",
+            "or leave them out to try all.",
         )
-    return frozenset(names)
+    return names
 
 
 def undone(trial: Trial, hints: Sequence[Hint]) -> tuple[Cause, tuple[Lift, ...]]:

@@ -42,6 +42,8 @@ class Proof:
         The change, and the accept length with it; "" and None where nothing could be undone.
     confidence
         How sure it is that this is the cause.
+    switches
+        The names of the changes, as the ablations call them.
     """
 
     proved: bool
@@ -49,6 +51,7 @@ class Proof:
     words: str = ""
     length: float | None = None
     confidence: Confidence = "likely"
+    switches: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

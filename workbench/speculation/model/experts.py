@@ -1,8 +1,8 @@
 """Feed-forward parts with experts: which of them a token is sent to, and what they make of it.
 
-Written from deepseek_v2.py, glm4_moe.py and topk.py of SGLang 0.5.14 and 0.5.23, and from transformers' modules of
-the same families. An engine runs the experts in one fused kernel, and the shared one sometimes among them; the
-result is the same but for rounding.
+Written from deepseek_v2.py, glm4_moe.py and topk.py of SGLang 0.5.14 and 0.5.23, and from transformers'
+modules of the same families. An engine runs the experts in one fused kernel, the shared one sometimes among
+them; the result is the same but for rounding.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from typing import Any, overload
 
 import numpy as np
 
+from workbench.speculation.rounds.beside import Beside
 from workbench.speculation.rounds.records import Round
 from workbench.speculation.rounds.replayed import Array, Replayed
 from workbench.speculation.rounds.tops import Tops
@@ -53,6 +54,8 @@ class RoundColumns:
         The requests by the numbers that `columns.request` holds.
     words
         The text of each token id; empty without a tokenizer.
+    beside
+        What a changed draft would have said in these rounds; None: none was asked.
     """
 
     columns: Replayed
@@ -60,6 +63,7 @@ class RoundColumns:
     shares: Array
     requests: tuple[Asked, ...]
     words: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    beside: Beside | None = None
 
     def __post_init__(self) -> None:
         rounded = {name: _rounded(getattr(self.columns, name)) for name in _FLOATS}
@@ -103,6 +107,7 @@ class RoundColumns:
             choices=self.choices[keep],
             shares=self.shares[keep],
             requests=self.requests[:asked],
+            beside=None if self.beside is None else self.beside.first(rounds),
         )
         used = cut.used()
         return dataclasses.replace(cut, words={t: w for t, w in self.words.items() if t in used})
@@ -111,6 +116,7 @@ class RoundColumns:
         """Return all token ids that are shown."""
         c = self.columns
         parts = [c.tokens, c.bonus, c.wanted, c.first, c.own, self.choices]
+        parts += [] if self.beside is None else [self.beside.tokens]
         ids = {int(t) for part in parts for t in np.unique(part)}
         ids |= {t for request in self.requests for t in request.tokens}
         return ids - {-1}
@@ -130,7 +136,18 @@ def fit_together(kept: RoundColumns) -> RoundColumns:
     """
     if len(kept):
         _check(kept.columns, kept.choices, kept.shares, kept.requests)
+    if kept.beside is not None:
+        _check_beside(kept.beside, len(kept))
     return kept
+
+
+def _check_beside(found: Beside, rounds: int) -> None:
+    """Raise where a changed draft's chains are not those of these rounds."""
+    if found.tokens.shape != found.shares.shape or len(found.tokens) != rounds:
+        raise ValueError("the changed draft has other rounds")
+    if found.accepted.shape != (rounds,):
+        raise ValueError("the changed draft has other counts")
+    _check_within("more is accepted than was drafted", found.accepted, 0, found.tokens.shape[1])
 
 
 def _check(c: Replayed, choices: Array, shares: Array, requests: Sequence[Asked]) -> None:
