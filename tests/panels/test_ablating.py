@@ -89,7 +89,7 @@ def test_what_no_change_decides_is_the_same_with_some_of_them() -> None:
 def test_a_change_that_is_not_known_is_refused_with_near_names(replayed: Replay) -> None:
     with pytest.raises(WorkbenchError, match="reload decoder layer"):
         replayed.ablate(only=["reload decoder layr"])
-    with pytest.raises(WorkbenchError, match="only is empty"):
+    with pytest.raises(WorkbenchError, match="list of changes is empty"):
         replayed.ablate(only=[])
 
 

@@ -60,10 +60,10 @@ def replay(
     ablate: Annotated[
         bool, typer.Option("--ablate", help="Change one thing at a time, and name the cause.")
     ] = False,
-    beside: Annotated[
+    with_change: Annotated[
         list[str] | None,
         typer.Option(
-            help="A change, by the name that --ablate gives it: what the draft would have said with it."
+            help="A change, by the name that --ablate gives it: shows what the draft says with it."
         ),
     ] = None,
     html: Html = None,
@@ -81,5 +81,5 @@ def replay(
         top_p=top_p, threshold_single=threshold_single, threshold_acc=threshold_acc, hardware=hardware,
         new_tokens=new_tokens,
     )  # fmt: skip
-    found = found.beside(*beside) if beside else found
+    found = found.with_change(*with_change) if with_change else found
     return finish(found.ablate() if ablate else found, json=json, markdown=markdown, html=page)

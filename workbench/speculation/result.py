@@ -188,10 +188,10 @@ class Replay(Result):
 
         return ablate(self.trial, replayed_ok=self.ok, **options)
 
-    def beside(self, *changes: str) -> Self:
-        """Return the replay with what the draft would have said in the same rounds, had it been changed.
+    def with_change(self, *changes: str) -> Self:
+        """Return the replay with what a changed draft says in the same rounds.
 
-        Where `replay` itself proves a fault, what the draft says without it stands beside already.
+        Where `replay` itself proves a fault, what the draft says without it is there already.
 
         Parameters
         ----------
@@ -205,9 +205,9 @@ class Replay(Result):
         """
         if self.trial is None or self.kept is None:
             raise WorkbenchError(
-                "no changed draft can be run beside this replay",
+                "no changed draft can be run for this replay",
                 why="a saved result holds no models and no features",
-                next_step="Call workbench.replay(target, draft, …) again, and .beside() on what it returns.",
+                next_step="Call workbench.replay(target, draft, …) again, and .with_change() on what it returns.",
             )
         from workbench.speculation.ablate.beside import beside
 

@@ -34,7 +34,7 @@ def broken(reversed_fc: Path) -> Replay:
 
 
 def test_it_says_what_the_repaired_draft_says(broken: Replay) -> None:
-    found = broken.beside("fc order 3 2 1")
+    found = broken.with_change("fc order 3 2 1")
     assert found.kept is not None
     assert found.kept.beside is not None
     assert broken.kept is not None
@@ -73,7 +73,7 @@ def test_a_fault_that_the_replay_proves_stands_beside_by_itself(tmp_path: Path) 
     ("changes", "what"),
     [
         (("fc ordr 3 2 1",), "not a change"),
-        ((), "no change is named"),
+        ((), "list of changes is empty"),
         (("d2t as offsets",), "changes nothing"),
     ],
 )
@@ -81,7 +81,7 @@ def test_a_change_that_cannot_stand_beside_is_refused(
     changes: tuple[str, ...], what: str, broken: Replay
 ) -> None:
     with pytest.raises(WorkbenchError, match=what):
-        broken.beside(*changes)
+        broken.with_change(*changes)
 
 
 def test_a_saved_replay_keeps_it_and_can_make_no_other(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_saved_replay_keeps_it_and_can_make_no_other(tmp_path: Path) -> None:
     assert found.kept.beside is not None
     assert found.kept.beside.words == "the decoder layer as the file holds it"
     with pytest.raises(WorkbenchError, match="no changed draft"):
-        found.beside("fc order 3 2 1")
+        found.with_change("fc order 3 2 1")
 
 
 @pytest.mark.parametrize(

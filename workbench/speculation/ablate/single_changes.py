@@ -107,7 +107,7 @@ def known_names(trial: Trial, asked: Sequence[str]) -> list[str]:
         raise WorkbenchError(
             f"{shown(wrong[0])} is not a change that can be tried here"
             if wrong
-            else "no change is named",
+            else "the list of changes is empty",
             why=f"{len(known)} changes are known for this draft and target",
             next_step=f"Name some of them, such as {', '.join(map(shown, close or known[:3]))}, "
             "or leave them out to try all.",

@@ -87,7 +87,7 @@ def route(
     scores = given.sigmoid() if routing.scoring == "sigmoid" else given.softmax(-1)
     choice = scores if correction is None else scores + correction
     if routing.groups > 1:
-        grouped = choice.unflatten(-1, (routing.groups, -1))
+        grouped = choice.reshape(*choice.shape[:-1], routing.groups, -1)
         # DeepSeek-V3 asks for the two best of a group, those before it for the best.
         best = min(2, grouped.shape[-1]) if correction is not None else 1
         groups = grouped.topk(best, -1).values.sum(-1).topk(routing.open_groups, -1).indices
@@ -121,7 +121,7 @@ def mixed(
     gate, correction = weights[f"{layer}mlp.gate.weight"], weights.get(f"{layer}{CORRECTION}")
     chosen, shares = route(rows, gate, correction, routing, numerics)
     out = torch.zeros_like(rows)
-    for number in chosen.unique().tolist():
+    for number in sorted(set(chosen.flatten().tolist())):
         at, place = (chosen == number).nonzero(as_tuple=True)
         out.index_add_(0, at, part(f"experts.{number}.", rows[at]) * shares[at, place, None])
     out = numerics.round(out)

@@ -76,7 +76,7 @@ def beside_of(
     if not np.array_equal(found.wanted[:, :1], rounds.wanted[:, :1]):
         raise WorkbenchError(
             f"{' + '.join(names)} has other texts, and so no round in common",
-            why="what a changed draft would have said is shown for the same places of the same texts",
+            why="what a changed draft says is shown for the same places of the same texts",
             next_step="Replay along those texts, with prompts in the place of evidence.",
         )
     shares = np.round(found.probabilities, 4)
