@@ -207,7 +207,7 @@ class Replay(Result):
             raise WorkbenchError(
                 "no changed draft can be run for this replay",
                 why="a saved result holds no models and no features",
-                next_step="Call workbench.replay(target, draft, …) again, and .with_change() on what it returns.",
+                next_step="Call workbench.replay(target, draft, …) again, then .with_change() on that.",
             )
         from workbench.speculation.ablate.beside import beside
 

@@ -39,6 +39,8 @@ class Family:
     config: dict[str, Any]
     rope: dict[str, Any]
     more: dict[str, Any] = dataclasses.field(default_factory=dict)  # what only an engine reads
+    gain: float = 1.0  # about which the gains of norms are drawn
+    apart: bool = False  # Qwen keeps the layer apart from its own, and calls its parts otherwise
 
     @property
     def classes(self) -> Any:
@@ -70,18 +72,78 @@ class Family:
 
 FAMILIES = {
     "deepseek": Family(
-        "deepseek_v3", "DeepseekV3", "DeepseekV3ForCausalLMNextN",
-        {**GROUPED, "q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 8,
-         "qk_rope_head_dim": 8, "v_head_dim": 8, "num_key_value_heads": HEADS},
-        YARN, {"topk_method": "noaux_tc", "scoring_func": "sigmoid", "moe_layer_freq": 1,
-               "num_nextn_predict_layers": 1},
+        "deepseek_v3",
+        "DeepseekV3",
+        "DeepseekV3ForCausalLMNextN",
+        {
+            **GROUPED,
+            "q_lora_rank": 24,
+            "kv_lora_rank": 16,
+            "qk_nope_head_dim": 8,
+            "qk_rope_head_dim": 8,
+            "v_head_dim": 8,
+            "num_key_value_heads": HEADS,
+        },
+        YARN,
+        {
+            "topk_method": "noaux_tc",
+            "scoring_func": "sigmoid",
+            "moe_layer_freq": 1,
+            "num_nextn_predict_layers": 1,
+        },
     ),
     "glm": Family(
-        "glm4_moe", "Glm4Moe", "Glm4MoeForCausalLMNextN",
-        {**GROUPED, "n_group": 1, "topk_group": 1, "routed_scaling_factor": 1.0,
-         "num_key_value_heads": 2, "head_dim": 16, "attention_bias": True, "use_qk_norm": True},
-        {"partial_rotary_factor": 0.5}, {"num_nextn_predict_layers": 1},
+        "glm4_moe",
+        "Glm4Moe",
+        "Glm4MoeForCausalLMNextN",
+        {
+            **GROUPED,
+            "n_group": 1,
+            "topk_group": 1,
+            "routed_scaling_factor": 1.0,
+            "num_key_value_heads": 2,
+            "head_dim": 16,
+            "attention_bias": True,
+            "use_qk_norm": True,
+        },
+        {"partial_rotary_factor": 0.5},
+        {"num_nextn_predict_layers": 1},
     ),
+    "qwen3": Family(
+        "qwen3_moe",
+        "Qwen3Moe",
+        "Qwen3MoeForCausalLMMTP",
+        {
+            "num_experts": 8,
+            "num_key_value_heads": 2,
+            "head_dim": 16,
+            "decoder_sparse_step": 1,
+            "mlp_only_layers": [],
+        },
+        {},
+        apart=True,
+    ),
+    "qwen3-next": Family(
+        "qwen3_next",
+        "Qwen3Next",
+        "Qwen3NextForCausalLMMTP",
+        {
+            "num_experts": 8,
+            "num_key_value_heads": 2,
+            "head_dim": 16,
+            "decoder_sparse_step": 1,
+            "mlp_only_layers": [],
+            "shared_expert_intermediate_size": 24,
+            "layer_types": ["full_attention", "full_attention"],
+        },
+        {"partial_rotary_factor": 0.5},
+        gain=0.0,
+        apart=True,
+    ),
+}
+APART = {
+    "enorm.": "pre_fc_norm_embedding.", "hnorm.": "pre_fc_norm_hidden.", "eh_proj.": "fc.",
+    "last.": "norm.",
 }  # fmt: skip
 
 
@@ -101,7 +163,8 @@ class Layer(torch.nn.Module):
         for module in self.modules():
             if hasattr(module, "variance_epsilon"):
                 module.variance_epsilon = 1e-5
-        scattered(self, seed)
+        scattered(self, seed, family.gain)
+        self.apart = family.apart
 
     def forward(self, embedded: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
         """Return what the layer makes of all slots of one text [slots, H]: head and next step read it."""
@@ -116,27 +179,41 @@ class Layer(torch.nn.Module):
         return out
 
 
-def scattered(model: torch.nn.Module, seed: int) -> None:
+def scattered(model: torch.nn.Module, seed: int, gain: float = 1.0) -> None:
     """Draw all weights, and the experts' corrections."""
     g = torch.Generator().manual_seed(seed)
     buffers = [(n, b) for n, b in model.named_buffers() if n.endswith("correction_bias")]
     for name, value in sorted([*model.named_parameters(), *buffers]):
         noise = torch.randn(value.shape, generator=g)
         if "norm" in name:
-            value.data = 1 + noise / 5
+            value.data = gain + noise / 5
         elif value.dim() == 1:
             value.data = noise / 4
         else:
             value.data = noise / value.shape[-1] ** 0.5
 
 
-def saved(layer: Layer, begin: str = "model.layers.2.") -> dict[str, torch.Tensor]:
+def named(key: str, apart: bool) -> str:
+    """Return what a checkpoint calls a tensor of the layer, within the layer."""
+    if not apart:
+        return key.removeprefix("layer.").replace("last.", "shared_head.norm.")
+    for own, other in APART.items():
+        if key.startswith(own):
+            return other + key.removeprefix(own)
+    return key.replace("layer.", "layers.0.", 1)
+
+
+def saved(layer: Layer) -> dict[str, torch.Tensor]:
     """Return the tensors by the names of a checkpoint, each expert by itself."""
     out: dict[str, torch.Tensor] = {}
     for key, value in layer.state_dict().items():
-        name = key.removeprefix("layer.").replace("last.", "shared_head.norm.")
+        begin = "mtp." if layer.apart else "model.layers.2."
+        name = named(key, layer.apart)
         if name.startswith("rotary."):
             continue
+        if ".mlp.experts." in name:
+            at = name.index("mlp.experts.")
+            begin, name = begin + name[:at], name[at:]
         if name == "mlp.experts.gate_up_proj":
             for number, both in enumerate(value):
                 gate, up = both.chunk(2)

@@ -94,7 +94,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "one group": {"n_group": 1, "topk_group": 1},
     "weights as they are": {"norm_topk_prob": False},
     "three of a group": {"n_group": 2, "topk_group": 1, "num_experts_per_tok": 3},
-    "two shared": {"n_shared_experts": 2},
+    "two shared": {"n_shared_experts": 2, "shared_expert_intermediate_size": 40},
 }
 
 
@@ -175,11 +175,14 @@ def test_a_config_that_describes_no_routing_is_refused(
 
 @pytest.mark.engine
 @pytest.mark.parametrize("version", ["0.5.14", "0.5.23"])
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", ["deepseek", "glm"])
 def test_sglangs_own_class_drafts_the_same_chains(
     name: str, version: str, target: LlamaTarget, trace: TargetTrace, tmp_path: Path
 ) -> None:
-    """Routing, experts and all else but attention are the engine's, in float32 on a CPU."""
+    """Routing, experts and all else but attention are the engine's, in float32 on a CPU.
+
+    Qwen3's classes do not run there: one asks for a server's attention, the other for a kernel.
+    """
     family = FAMILIES[name]
     folder = write(tmp_path / "draft", family, Layer(family))
     lender = tmp_path / "target"

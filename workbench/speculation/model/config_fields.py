@@ -230,6 +230,8 @@ class DraftConfig(ModelConfig):
             passed_by=True,
             later_norm="input_layernorm",
             routing=self._routing(replayed.shared) if replayed.routed else None,
+            centred=replayed.centred,
+            output_gate=self.flag("attn_output_gate", replayed.centred),
         )
 
     def _routing(self, shared: bool) -> Routing:
@@ -237,10 +239,10 @@ class DraftConfig(ModelConfig):
         named = "n_routed_experts" if self.said("n_routed_experts") else "num_experts"
         deepseek = named == "n_routed_experts"
         experts, width = self.whole(named), self.whole("moe_intermediate_size")
-        groups = self.whole("n_group", 1)
-        wide = self.said("shared_expert_intermediate_size")
-        if shared and not wide:
-            wide = width * self.whole("n_shared_experts", 1)
+        groups = self.whole("n_group", 1) if deepseek else 1
+        wide = width * self.whole("n_shared_experts", 1) if deepseek and shared else 0
+        if shared and not deepseek:
+            wide = self.whole("shared_expert_intermediate_size")
         scoring = self.config.get("scoring_func") or ("sigmoid" if deepseek else "softmax")
         if scoring not in SCORINGS:
             raise self.odd("scoring_func", f"known here are {' and '.join(SCORINGS)}")
@@ -251,11 +253,13 @@ class DraftConfig(ModelConfig):
             experts=experts,
             chosen=self.whole("num_experts_per_tok"),
             width=width,
-            shared=wide if shared else 0,
+            shared=wide,
             scoring=scoring,
             groups=groups,
-            open_groups=self.whole("topk_group", groups),
-            normed=self.flag("norm_topk_prob", deepseek),
+            open_groups=self.whole("topk_group", groups) if deepseek else 1,
+            normed=self.flag(
+                "norm_topk_prob", deepseek or self.config.get("model_type") != "qwen3_moe"
+            ),
             factor=float(factor),
         )
         if experts % groups or made.open_groups > groups:

@@ -13,6 +13,7 @@ from workbench.speculation.model.names import naming, prediction_layer
 if TYPE_CHECKING:
     from workbench.checkpoint.checkpoint import Checkpoint
 
+_CENTRED = ("qwen3_next", "qwen3_5")  # types of models with Gemma's norms and gated attention
 _MOST = 4096  # no draft has as many tensors, and the search reads every name
 
 
@@ -28,12 +29,15 @@ class Replayed:
         MiMo's layout: the feature before the embedding.
     routed, shared
         Whether its layer has experts, and a part beside them that every token passes.
+    centred
+        Whether it is of Qwen3-Next's kind: norms that are saved less one, a gate of the attention.
     """
 
     joining: Joining
     hidden_first: bool = False
     routed: bool = False
     shared: bool = False
+    centred: bool = False
 
 
 EAGLE3 = Replayed("eagle3")
@@ -112,7 +116,10 @@ def _computed(checkpoint: Checkpoint, name: str) -> tuple[str, Replayed | None]:
         return "", Replayed("eagle")
     begin, named = prediction_layer(checkpoint.names), naming(checkpoint.names)
     if not begin:
-        return "the names of its tensors are not those of DeepSeek's, GLM's or MiMo's layer", None
+        return (
+            "the names of its tensors are not those of DeepSeek's, GLM's, MiMo's or Qwen3's layer",
+            None,
+        )
     held = {named(key) for key in checkpoint.names}
     routed = any(key.startswith("layers.0.mlp.experts.") for key in held)
     if routed and "layers.0.mlp.experts.0.gate_proj.weight" not in held:
@@ -120,7 +127,12 @@ def _computed(checkpoint: Checkpoint, name: str) -> tuple[str, Replayed | None]:
     if not any(key.startswith("layers.0.mlp.") for key in held):
         return "its layer has no feed-forward part that is known here", None
     shared = any(key.startswith("layers.0.mlp.shared_experts.") for key in held)
-    return "", Replayed("mtp", begin.startswith("mtp_"), routed, routed and shared)
+    if any(key.startswith("layers.1.") for key in held):
+        return "it has more than one layer", None
+    kind = str(config.text.get("model_type", config.get("model_type")))
+    return "", Replayed(
+        "mtp", begin.startswith("mtp_"), routed, routed and shared, kind.startswith(_CENTRED)
+    )
 
 
 def _marks(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:
@@ -167,8 +179,12 @@ def _of_tensors(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:
         yield "P-EAGLE", f"it has {shown(found, 60)}"
     if found := next((n for n in names if "medusa_head" in n), ""):
         yield "Medusa", f"it has {shown(found, 60)}"
-    joins = having("eh_proj.weight"), having("input_proj.weight")
-    norms = having("enorm.weight", "hnorm.weight"), having("hidden_layernorm.weight")
+    joins = having("eh_proj.weight"), having("input_proj.weight"), having("mtp.fc.weight")
+    norms = (
+        having("enorm.weight", "hnorm.weight"),
+        having("hidden_layernorm.weight"),
+        having("pre_fc_norm_hidden.weight"),
+    )
     for found, norm in zip(joins, norms, strict=True):
         if found and norm:
             yield _MTP, f"it has {shown(found, 60)}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from workbench.speculation.model.experts import Routing, mixed
@@ -70,6 +71,10 @@ class Settings:
         Sizes of multi-head latent attention, None for grouped-query attention.
     routing
         How the tokens are sent to experts, None where the feed-forward part has none.
+    centred
+        Gains of norms are saved less one, as Gemma's and Qwen3-Next's are.
+    output_gate
+        Queries bring a gate along, by whose sigmoid the heads' outputs are multiplied (Qwen3-Next).
     numerics
         Where results are rounded.
     """
@@ -95,6 +100,8 @@ class Settings:
     blank_first: bool = False
     latent: Latent | None = None
     routing: Routing | None = None
+    centred: bool = False
+    output_gate: bool = False
     numerics: Numerics = dataclasses.field(default_factory=Numerics)
 
 
@@ -152,6 +159,14 @@ class Draft:
         """Names of the tensors that neither file nor target nor evidence gave."""
         return tuple(n for n, o in self.origins.items() if o in ("zero", "random", "nan"))
 
+    @cached_property
+    def computed(self) -> Mapping[str, Tensor]:
+        """The weights as the forward pass takes them: of centred norms the whole gain."""
+        if not self.settings.centred:
+            return self.tensors
+        norms = {n: v + 1 for n, v in self.tensors.items() if n.endswith("norm.weight")}
+        return {**self.tensors, **norms}
+
     def features(self, hidden: Tensor) -> Tensor:
         """Return what enters the decoder, [..., hidden], for the target's features [..., width]."""
         s, weights = self.settings, self.tensors
@@ -195,7 +210,7 @@ class Draft:
         tuple
             What the head reads, and what the next step is fed; both [batch, slots, hidden].
         """
-        s, weights = self.settings, self.tensors
+        s, weights = self.settings, self.computed
         residual = None
         table = weights["embed_tokens.weight"]
         # An id past the table ends a real engine; here it is drafted on, and never accepted.
@@ -209,8 +224,10 @@ class Draft:
                 x, residual = self._entry(embedded, hidden)
             else:
                 x, residual = join(s, weights, embedded, hidden, positions)
-            q, k, v = self._heads(layer, x, positions)
+            q, k, v, gate = self._heads(layer, x, positions)
             out = attention(layer, q, k, v).flatten(2)
+            if gate is not None:
+                out = s.numerics.round(out * gate.sigmoid())
             name = f"layers.{layer}."
             x = linear(
                 out,
@@ -254,13 +271,16 @@ class Draft:
         gate, up, down = (weights[f"{layer}mlp.{p}_proj.weight"] for p in ("gate", "up", "down"))
         return gated(x, (gate, up, down), s.numerics)
 
-    def _heads(self, layer: int, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return turned queries, turned keys and values [batch, slots, heads, …]."""
-        s, weights, name = self.settings, self.tensors, f"layers.{layer}.self_attn."
+    def _heads(
+        self, layer: int, x: Tensor, positions: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Return turned queries, turned keys and values [batch, slots, heads, …], and the outputs' gate."""
+        s, weights, name = self.settings, self.computed, f"layers.{layer}.self_attn."
         if s.latent is not None:
-            return latent_heads(
+            found = latent_heads(
                 x, positions, weights, name, s.latent, s.rope, s.epsilon, s.numerics
             )
+            return *found, None
         q, k, v = (
             heads_of(
                 linear(
@@ -269,12 +289,16 @@ class Draft:
                     weights.get(f"{name}{part}_proj.bias"),
                     s.numerics,
                 ),
-                s.head_dim,
+                s.head_dim * (1 + (s.output_gate and part == "q")),
             )
             for part in ("q", "k", "v")
         )
+        gate = None
+        if s.output_gate:
+            q, gate = q.chunk(2, dim=-1)
+            gate = gate.flatten(-2)
         if f"{name}q_norm.weight" in weights:
             q = rms_norm(q, weights[f"{name}q_norm.weight"], s.epsilon, s.numerics)
             k = rms_norm(k, weights[f"{name}k_norm.weight"], s.epsilon, s.numerics)
         places = positions[..., None]  # one position for all heads
-        return s.rope.turn(q, places, s.numerics), s.rope.turn(k, places, s.numerics), v
+        return s.rope.turn(q, places, s.numerics), s.rope.turn(k, places, s.numerics), v, gate

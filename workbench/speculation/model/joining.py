@@ -3,7 +3,8 @@
 All of them read the target's last features, after its final norm, and draft with its head. What a step makes
 is given to the next one: EAGLE's output as it is, a prediction layer's after its own norm, as SGLang does.
 
-Written from llama_eagle.py, deepseek_nextn.py, glm4_moe_nextn.py and mimo_mtp.py of SGLang 0.5.11 to 0.5.23.
+Written from llama_eagle.py, deepseek_nextn.py, glm4_moe_nextn.py and mimo_mtp.py of SGLang 0.5.11 to 0.5.23,
+and qwen3_moe_mtp.py and qwen3_next_mtp.py of 0.5.14.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ def load_draft(
     mapped = _target_ids(None if as_eagle else offsets, rows, vocabulary)
     if HEAD not in found and rows > vocabulary:
         raise config.odd("draft_vocab_size", f"the target has {vocabulary:,} tokens")
-    _fill(found, wanted_shapes(settings, rows, gated), fill)
+    _fill(found, wanted_shapes(settings, rows, gated), fill, 1.0 - settings.centred)
     tensors = {n: computed_in(n, value.to(device)) for n, (_, value) in found.items()}
     origins = {name: origin for name, (origin, _) in found.items()}
     notes += _notes(mapped, target, origins)
@@ -255,7 +255,11 @@ def _split(name: str, value: Tensor, settings: Settings) -> Iterable[tuple[str, 
     parts: tuple[str, ...]
     if ".qkv_proj." in name:
         fused, parts = "qkv_proj", ("q_proj", "k_proj", "v_proj")
-        sizes = [s.heads * s.head_dim, s.key_heads * s.head_dim, s.key_heads * s.head_dim]
+        sizes = [
+            s.heads * s.head_dim * (1 + s.output_gate),
+            s.key_heads * s.head_dim,
+            s.key_heads * s.head_dim,
+        ]
     elif ".gate_up_proj." in name:
         fused, parts = "gate_up_proj", ("gate_proj", "up_proj")
         sizes = [len(value) // 2] * 2 if value.dim() else [0]
@@ -361,15 +365,15 @@ def _contradictions(
     return notes
 
 
-def _fill(found: Found, shapes: Mapping[str, Shape], fill: Fill) -> None:
-    """Put something in the place of every tensor that is not there."""
+def _fill(found: Found, shapes: Mapping[str, Shape], fill: Fill, gain: float) -> None:
+    """Put something in the place of every tensor that is not there; `gain` is what norms begin with."""
     import torch
 
     for name, shape in shapes.items():
         if name in found:
             continue
         if len(shape) == 1:
-            found[name] = ("ones", torch.ones(shape))
+            found[name] = ("ones", torch.full(shape, gain))
         else:
             found[name] = (fill, _filled(name, shape, fill))
 

@@ -2,7 +2,8 @@
 
 The layer of a target that predicts later tokens (MTP, NextN) is a layer of its own number, and its joining
 tensors lie in it: ``model.layers.61.eh_proj.weight`` is ``eh_proj.weight``, and ``model.layers.61.mlp.…`` is
-``layers.0.mlp.…``. MiMo calls the same tensors by other names.
+``layers.0.mlp.…``. MiMo calls the same tensors by other names, and Qwen3 keeps them under ``mtp.``, apart from
+its own layers.
 """
 
 from __future__ import annotations
@@ -20,10 +21,21 @@ _OLD = (
 )
 # What lies in a prediction layer beside a decoder layer, as DeepSeek and GLM call it, and as MiMo does.
 _JOINING = {
-    "enorm.": "enorm.", "hnorm.": "hnorm.", "eh_proj.": "eh_proj.", "shared_head.norm.": "norm.",
-    "shared_head.head.": "lm_head.", "embed_tokens.": "embed_tokens.",
-    "token_layernorm.": "enorm.", "hidden_layernorm.": "hnorm.", "input_proj.": "eh_proj.",
+    "enorm.": "enorm.",
+    "hnorm.": "hnorm.",
+    "eh_proj.": "eh_proj.",
+    "shared_head.norm.": "norm.",
+    "shared_head.head.": "lm_head.",
+    "embed_tokens.": "embed_tokens.",
+    "token_layernorm.": "enorm.",
+    "hidden_layernorm.": "hnorm.",
+    "input_proj.": "eh_proj.",
     "final_layernorm.": "norm.",
+}
+_APART = "mtp."  # how Qwen's names begin
+_JOINING_APART = {
+    "fc.": "eh_proj.", "pre_fc_norm_embedding.": "enorm.", "pre_fc_norm_hidden.": "hnorm.",
+    "norm.": "norm.",
 }  # fmt: skip
 _PREDICTION = re.compile(
     r"(?:^|\.)((?:mtp_)?layers\.\d{1,6}\.)"
@@ -43,6 +55,9 @@ def canonical(key: str) -> str:
 
 def prediction_layer(names: Iterable[str]) -> str:
     """Return how the names of a prediction layer begin, ``layers.61.``; "" where there is none."""
+    names = list(names)
+    if any(canonical(name).startswith(f"{_APART}pre_fc_norm_hidden.") for name in names):
+        return _APART
     return next((match[1] for name in names if (match := _PREDICTION.search(name))), "")
 
 
@@ -58,7 +73,9 @@ def _predicting(key: str, begin: str) -> str:
     if not name.startswith(begin):
         return f"target.{name}" if _OTHERS.match(name) else name
     rest = name.removeprefix(begin)
-    for old, new in _JOINING.items():
+    for old, new in (_JOINING_APART if begin == _APART else _JOINING).items():
         if rest.startswith(old):
             return new + rest.removeprefix(old)
-    return f"layers.0.{rest}"
+    # Qwen's expert that every token passes is called without the plural.
+    rest = rest.replace("mlp.shared_expert.", "mlp.shared_experts.")
+    return rest if begin == _APART else f"layers.0.{rest}"

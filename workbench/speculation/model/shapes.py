@@ -106,7 +106,7 @@ def _attention(s: Settings, wide: int) -> dict[str, Shape]:
     if a is None:
         kept = (s.key_heads * s.head_dim, wide)
         return {
-            "q_proj": (s.heads * s.head_dim, wide),
+            "q_proj": (s.heads * s.head_dim * (1 + s.output_gate), wide),
             "k_proj": kept,
             "v_proj": kept,
             "o_proj": (s.hidden, s.heads * s.head_dim),
