@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.expert_pair import DRAFT, RUNS, expert_target
 from workbench import fix_checkpoint, open_checkpoint
 from workbench.speculation.evidence.observed import Run, read_hidden, read_run, read_tensors
 from workbench.speculation.judge.compare import (
@@ -45,6 +46,8 @@ HOOKS = {
     "sglang-0.5.14/speculators-hooks": "speculators",
     "sglang-0.5.11/repaired-hooks": "repaired",
 }
+# The pair of another shape; its target is a model of transformers, in bfloat16 and in float32.
+EXPERTS = ("chain", "tree")
 ORDERS = (0, 64)  # Numerics.block: two orders of summation
 BEGIN, END = "<!-- fidelity: made by benchmarks.replay_fidelity -->", "<!-- end of fidelity -->"
 
@@ -62,20 +65,36 @@ def replays(run: Run, draft: Path) -> tuple[list[Replayed], Replayed]:
     return out, free
 
 
+def expert_replays(run: Run) -> tuple[list[Replayed], Replayed]:
+    """Return the replay of a run with its target in bfloat16 and in float32, and a free one."""
+    import torch
+
+    out, free = [], None
+    for kind in (torch.bfloat16, torch.float32):
+        target = expert_target(kind)
+        loaded, driving = as_launched(run.launch, open_checkpoint(DRAFT), target)
+        trace = target.trace(run.texts, run.prompts, keep=driving.aux, starts=run.starts)
+        out.append(replay_rounds(loaded, driving, trace, run.starts, run.emitted))
+        free = free or run_freely(loaded, driving, trace)
+    assert free is not None
+    return out, free
+
+
 def target_of(block: int) -> LlamaTarget:
     return LlamaTarget.read(open_checkpoint(DATA / "target"), Numerics("bfloat16", block))
 
 
-def row_of(name: str, draft: Path, prompts: int) -> str:
-    run = read_run(DATA / "runs" / name).some(prompts)
+def row_of(name: str, draft: Path | None, prompts: int) -> str:
+    """Return the row of a run; without a draft it is one of the other pair."""
+    run = read_run((DATA / "runs" / name) if draft else RUNS / name).some(prompts)
     began = time.monotonic()
-    (first, second), free = replays(run, draft)
+    (first, second), free = replays(run, draft) if draft else expert_replays(run)
     agrees, same = first.agrees(), first.same_tokens()
     decided = first.emitted == second.emitted
     ends = {(int(r), int(k)) for r, k in zip(first.request, first.prefix, strict=True)}
     shared = [(int(r), int(k)) in ends for r, k in zip(free.request, free.prefix, strict=True)]
     cells = (
-        name,
+        name if draft else f"experts/{name}",
         f"{len(first):,}",
         f"{first.observed.mean():.3f}",
         f"{first.emitted.mean():.3f}",
@@ -113,6 +132,7 @@ def tables(prompts: int) -> str:
         drafts["repaired"] = Path(folder) / "repaired"
         fix_checkpoint(drafts["speculators"], "sglang==0.5.11", drafts["repaired"])
         rows = [row_of(name, drafts[draft], prompts) for name, draft in HEALTHY.items()]
+        rows += [row_of(name, None, prompts) for name in EXPERTS]
         hooks = [line for name, draft in HOOKS.items() for line in hooks_of(name, drafts[draft])]
     return "\n".join(
         (

@@ -6,14 +6,13 @@ Faults and expectations were written down before any replay of the pair was run,
 from __future__ import annotations
 
 import json
-import lzma
-import tempfile
 from functools import cache
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
 
+from benchmarks.expert_pair import DRAFT, EXPERTS, RUNS, expert_target
 from tests.speculation.faults.faults import (
     LAYER,
     TRAINER,
@@ -37,40 +36,24 @@ from workbench.speculation.evidence.observed import DraftLaunch, read_run
 from workbench.speculation.judge.expected import Expected
 from workbench.speculation.judge.trial import Trial
 from workbench.speculation.model.features import TargetTrace
-from workbench.speculation.model.huggingface import HuggingFaceTarget
 from workbench.speculation.rounds.setup import as_launched
 
-EXPERTS = Path(__file__).resolve().parents[3] / "data" / "experts"
-RUNS, METRICS = EXPERTS / "runs" / "sglang-0.5.14", EXPERTS / "training" / "draft-report.json"
+METRICS = EXPERTS / "training" / "draft-report.json"
 ATTENTION = LAYER + "self_attn."
 HEADS, PLAIN, TURNED, LATENT = 4, 32, 32, 96  # of queries; of keys without a position
-
-
-@cache
-def target(kind: torch.dtype = torch.float32) -> HuggingFaceTarget:
-    """Return the target as transformers loads it; its file is kept compressed."""
-    from transformers import AutoModelForCausalLM
-
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        packed = EXPERTS / "target" / "model.safetensors.xz"
-        (folder / "model.safetensors").write_bytes(lzma.decompress(packed.read_bytes()))
-        for file in ("config.json", "generation_config.json"):
-            (folder / file).write_bytes((EXPERTS / "target" / file).read_bytes())
-        return HuggingFaceTarget(AutoModelForCausalLM.from_pretrained(folder, dtype=kind))
 
 
 @cache
 def texts(requests: int) -> TargetTrace:
     """Return the target's pass over the recorded answers."""
     run = read_run(RUNS / "chain").some(requests)
-    return target().trace(run.texts, run.prompts)
+    return expert_target().trace(run.texts, run.prompts)
 
 
 def write(changes: tuple[Change, ...], folder: Path) -> Path:
     """Write the healthy draft with changes."""
-    tensors = load_file(EXPERTS / "draft" / "model.safetensors")
-    config = json.loads((EXPERTS / "draft" / "config.json").read_text())
+    tensors = load_file(DRAFT / "model.safetensors")
+    config = json.loads((DRAFT / "config.json").read_text())
     for change in changes:
         change(tensors, config)
     folder.mkdir(parents=True, exist_ok=True)
@@ -86,15 +69,17 @@ def of_fault(fault: Fault, folder: Path, requests: int) -> Trial:
         fault.engine, fault.algorithm, steps=4, topk=1, draft_tokens=5, graphs=False,
         backend="triton",
     )  # fmt: skip
-    draft, driving = as_launched(launch, checkpoint, target())
+    draft, driving = as_launched(launch, checkpoint, expert_target())
     expected = Expected.of_run(read_run(RUNS / "chain").some(requests))
-    return Trial(target(), texts(requests), checkpoint, launch, draft, driving, expected=expected)
+    return Trial(
+        expert_target(), texts(requests), checkpoint, launch, draft, driving, expected=expected
+    )
 
 
 def of_recording(run: str, requests: int, folder: Path, fault: Fault) -> Trial:
     """Return a recorded run with the files that it was served from."""
     return Trial.of_run(
-        read_run(RUNS / run).some(requests), target(), write(fault.changes, folder),
+        read_run(RUNS / run).some(requests), expert_target(), write(fault.changes, folder),
         expected=Expected.of_training(METRICS, 4),
     )  # fmt: skip
 
@@ -119,13 +104,13 @@ def latent_pairs(tensors: Tensors, config: Config) -> None:
 
 def other_head(tensors: Tensors, config: Config) -> None:
     """Save the target's first rows as the draft's head."""
-    head = target().head
+    head = expert_target().head
     tensors["lm_head.weight"] = head[: len(tensors["lm_head.weight"])].bfloat16()
 
 
 def other_tokenizer(tensors: Tensors, config: Config) -> None:
     """Ship an embedding whose rows belong to a tokenizer with eight more special tokens."""
-    tensors["embed_tokens.weight"] = target().embedding.roll(8, dims=0).bfloat16()
+    tensors["embed_tokens.weight"] = expert_target().embedding.roll(8, dims=0).bfloat16()
 
 
 def normed_features(tensors: Tensors, config: Config) -> None:

@@ -2,7 +2,7 @@
 
 The layer of a target that predicts later tokens (MTP, NextN) is a layer of its own number, and its joining
 tensors lie in it: ``model.layers.61.eh_proj.weight`` is ``eh_proj.weight``, and ``model.layers.61.mlp.…`` is
-``layers.0.mlp.…``. MiMo calls the same tensors by other names, and Qwen3 keeps them under ``mtp.``, apart from
+``layers.0.mlp.…``. MiMo calls the same tensors by other names; Qwen3 keeps them under ``mtp.``, apart from
 its own layers.
 """
 
