@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from tests.speculation.faults.cases import CASES, Case
-from tests.speculation.faults.tables import page, write
+from tests.speculation.faults.tables import UNTUNED_MARKS, page, untuned_page, write
 from workbench.speculation.ablate.single_changes import ablate
 
 # Less than this is within chance of 100 requests.
@@ -67,6 +67,9 @@ def outcome(case: Case, state: str, facts: list[str], ok: bool | None, lost: flo
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="*", help="cases to run; none: all, and write the tables")
+    parser.add_argument(
+        "--untuned", action="store_true", help="the cases of the other pair, and their tables"
+    )
     parser.add_argument("--requests", type=int, default=100)
     parser.add_argument("--first-pass", type=int, default=24)
     parser.add_argument(
@@ -78,7 +81,8 @@ def main() -> None:
     if arguments.keep and arguments.keep.exists():
         rows = map(json.loads, arguments.keep.read_text().splitlines())
         held = {row["name"]: row for row in rows}
-    chosen = [c for c in CASES if not arguments.names or c.name in arguments.names]
+    cases = [c for c in CASES if c.kind.startswith("untuned") == arguments.untuned]
+    chosen = [c for c in CASES if c.name in arguments.names] or cases
     for case in chosen:
         if case.name in held:
             continue
@@ -92,8 +96,11 @@ def main() -> None:
         if arguments.keep:
             with arguments.keep.open("a") as out:
                 out.write(json.dumps(row) + "\n")
-    if not arguments.names:
-        write(DOCS, page([held[case.name] for case in CASES], arguments.requests))
+    rows = [] if arguments.names else [held[case.name] for case in cases]
+    if rows and arguments.untuned:
+        write(DOCS, untuned_page(rows, arguments.requests), UNTUNED_MARKS)
+    elif rows:
+        write(DOCS, page(rows, arguments.requests))
 
 
 if __name__ == "__main__":
