@@ -48,7 +48,7 @@ def untuned_page(rows: Sequence[Row], requests: int) -> str:
     lines = [
         f"Made by `python -m tests.speculation.faults --untuned --requests {requests}`, in the same way, "
         "on the pair of `data/experts` (latent attention, a target with experts). Faults and answers were "
-        "written down before the pair was trained, and no rule was changed after it.",
+        "written down before the pair was trained, and the rules are as they were then.",
         "",
         *_counts(rows, UNTUNED),
     ]
