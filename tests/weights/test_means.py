@@ -119,6 +119,12 @@ def test_a_small_matrix_that_follows_no_law(tmp_path: Path) -> None:
     assert judged(tmp_path, values).verdict == "trained"
 
 
+def test_tails_of_embeddings_of_places_are_no_folded_norms(tmp_path: Path) -> None:
+    tails = 0.02 * np.random.default_rng(3).standard_t(8, (1, 50, 256))
+    assert judged(tmp_path, tails).verdict == "trained"
+    assert judged(tmp_path, 0.02 * normal(1, 50, 256)).verdict != "trained"
+
+
 def test_eight_bits_that_are_cut_off_leave_no_mean(tmp_path: Path) -> None:
     values = normal(1024, 512)
     step = np.abs(values).max() / 127

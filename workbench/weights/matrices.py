@@ -279,6 +279,8 @@ def _follows_none(measure: Measure, law: Fit, seen: Spectrum) -> bool:
     """
     if not law.is_far or measure.zeros > _FEW_ZEROS * measure.seen:
         return False
+    if measure.shape[0] == 1 and len(measure.shape) > 2:
+        return True  # [1, places, width]: no norm is folded into embeddings of places
     return fit(dataclasses.replace(measure, kurtosis=seen.kurtosis, ks=None)).is_far
 
 

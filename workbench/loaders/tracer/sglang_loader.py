@@ -69,6 +69,7 @@ class SGLang:
         self._work = tempfile.TemporaryDirectory(prefix="workbench-")
         self._arguments: dict[str, Any] = {}
         self._groups = False
+        self._asked: Any = None  # noted while a checkpoint is traced
 
     def trace(self, job: dict[str, Any], folder: Path, answer: dict[str, Any]) -> dict[str, Any]:
         """Build the model that the config asks for, load the checkpoint, watch."""
@@ -225,7 +226,7 @@ class SGLang:
             more = {}
             if "quant_config" in inspect.signature(loader._initialize_model).parameters:
                 found = loader._get_quantization_config(config, load_config)
-                more["quant_config"] = self._asked.of(found)
+                more["quant_config"] = self._asked.of(found) if self._asked else found
             return loader._initialize_model(config, load_config, **more)
         finally:
             loader.get_model_architecture = original
