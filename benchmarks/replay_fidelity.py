@@ -12,8 +12,9 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -54,25 +55,20 @@ BEGIN, END = "<!-- fidelity: made by benchmarks.replay_fidelity -->", "<!-- end 
 
 def replays(run: Run, draft: Path) -> tuple[list[Replayed], Replayed]:
     """Return the replay of a run in each order of summation, and a free one."""
-    out, free = [], None
-    for block in ORDERS:
-        target = target_of(block)
-        loaded, driving = as_launched(run.launch, open_checkpoint(draft), target)
-        trace = target.trace(run.texts, run.prompts, keep=driving.aux, starts=run.starts)
-        out.append(replay_rounds(loaded, driving, trace, run.starts, run.emitted))
-        free = free or run_freely(loaded, driving, trace)
-    assert free is not None
-    return out, free
+    return _replays(run, draft, map(target_of, ORDERS))
 
 
 def expert_replays(run: Run) -> tuple[list[Replayed], Replayed]:
     """Return the replay of a run with its target in bfloat16 and in float32, and a free one."""
     import torch
 
+    return _replays(run, DRAFT, map(expert_target, (torch.bfloat16, torch.float32)))
+
+
+def _replays(run: Run, draft: Path, targets: Iterable[Any]) -> tuple[list[Replayed], Replayed]:
     out, free = [], None
-    for kind in (torch.bfloat16, torch.float32):
-        target = expert_target(kind)
-        loaded, driving = as_launched(run.launch, open_checkpoint(DRAFT), target)
+    for target in targets:
+        loaded, driving = as_launched(run.launch, open_checkpoint(draft), target)
         trace = target.trace(run.texts, run.prompts, keep=driving.aux, starts=run.starts)
         out.append(replay_rounds(loaded, driving, trace, run.starts, run.emitted))
         free = free or run_freely(loaded, driving, trace)

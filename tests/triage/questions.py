@@ -74,15 +74,14 @@ def table() -> Iterator[str]:
         yield f"| [{one.asks}]({one.url}) | {one.answer} | **{kind}**: {says} |"
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Print the table, or put it into the page; the exit status is 1 if an answer is wrong."""
-    lines = list(table())
+def show(arguments: Sequence[str], lines: Sequence[str], command: str) -> int:
+    """Print a table, or put it into the page; the exit status is 1 if an answer is wrong."""
     if "--write" in arguments:
-        put(PAGE, "python -m tests.triage.questions --write", lines)
+        put(PAGE, command, lines)
     else:
         print("\n".join(lines))
     return int(any("**wrong**" in line for line in lines))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(show(sys.argv[1:], list(table()), "python -m tests.triage.questions --write"))

@@ -44,7 +44,7 @@ def test_a_question_by_another_hand_gets_no_wrong_answer(question: unseen.Questi
 
 
 def test_the_page_has_what_doctor_says_to_the_questions_by_another_hand() -> None:
-    assert taken(unseen.PAGE, unseen.COMMAND) == list(unseen.table())
+    assert taken(questions.PAGE, unseen.COMMAND) == list(unseen.table())
 
 
 def test_the_questions_are_ten_of_both_kinds() -> None:

@@ -16,12 +16,11 @@ import dataclasses
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import workbench
-from tests.tables import put
-from tests.triage.questions import PAGE
+from tests.triage.questions import show
 
 FOLDER = Path(__file__).with_name("unseen")
 COMMAND = "python -m tests.triage.unseen --write"
@@ -86,15 +85,5 @@ def table() -> Iterator[str]:
         yield f"- {kind}: {told}"
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Print the table, or put it into the page; the exit status is 1 if an answer is wrong."""
-    lines = list(table())
-    if "--write" in arguments:
-        put(PAGE, COMMAND, lines)
-    else:
-        print("\n".join(lines))
-    return int(any("**wrong**" in line for line in lines))
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(show(sys.argv[1:], list(table()), COMMAND))

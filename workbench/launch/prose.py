@@ -60,6 +60,6 @@ def _end(text: str, at: int) -> int:
         end = text.find("\n", at)
         if end < 0:
             return len(text)
-        if not text[:end].rstrip(" \t").endswith("\\"):
+        if not text[at:end].rstrip(" \t").endswith("\\"):
             return end
         at = end + 1

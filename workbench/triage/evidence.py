@@ -100,8 +100,8 @@ class Served:
 
 def served(thing: Thing, target: str, draft: str) -> Served:
     """Return what a thing says of a launch; `target` and `draft` were handed over next to it."""
-    launch, why = _launch(thing)
     text = _log_of(thing)
+    launch, why = _launch(thing, text)
     logged = logged_of(text)[0] if text else None
     failed = _ASSERT.search(text)
     line = text[text.rfind("\n", 0, failed.start()) + 1 :].split("\n", 1)[0] if failed else ""
@@ -122,7 +122,7 @@ def _folder(thing: Thing) -> Path | None:
     return Path(thing.place).parent if thing.kind == "log" else Path()
 
 
-def _launch(thing: Thing) -> tuple[Launch | None, str]:
+def _launch(thing: Thing, text: str) -> tuple[Launch | None, str]:
     try:
         if thing.kind == "process":
             found = read_launch(thing.pid)
@@ -131,8 +131,8 @@ def _launch(thing: Thing) -> tuple[Launch | None, str]:
         else:
             found = read_launch(Path(thing.place))
             if not found.engine:
-                found = _in_message(thing) or found
-            named = _release(thing) if found.engine == "sglang" and not found.version else ""
+                found = _in_message(text) or found
+            named = _release(text) if found.engine == "sglang" and not found.version else ""
             if named:
                 again = read_launch(Path(thing.place), engine="sglang", version=named)
                 found = dataclasses.replace(
@@ -149,9 +149,8 @@ def _launch(thing: Thing) -> tuple[Launch | None, str]:
     return found, ""
 
 
-def _in_message(thing: Thing) -> Launch | None:
+def _in_message(text: str) -> Launch | None:
     """Return the launch of a message with a log in it: in a sentence, or alone between fences."""
-    text = _log_of(thing)
     for part in (prose.commands(text), *map(prose.one_line, prose.fenced(text))):
         found = read_launch(part) if part.strip() else None
         if found is not None and found.engine and found.arguments:
@@ -159,9 +158,8 @@ def _in_message(thing: Thing) -> Launch | None:
     return None
 
 
-def _release(thing: Thing) -> str:
+def _release(text: str) -> str:
     """Return the release that a text names: ``sglang: 0.5.3.post3``, ``v0.5.5``; "" for none or several."""
-    text = _log_of(thing)
     found = set(_NAMED.findall(text)) or {
         version
         for word, version in _VERSION.findall(text)

@@ -134,6 +134,6 @@ CASES = (
     *RECORDED,
     *(_untuned("untuned-single", fault) for fault in untuned.SINGLE),
     *(_untuned("untuned-several", fault) for fault in untuned.SEVERAL),
-    *(_untuned("untuned-control", fault) for fault in untuned.CONTROLS),
+    *(_untuned("untuned-control", fault) for fault in CONTROLS),
     *(_untuned("untuned-recorded", fault) for fault in untuned.RECORDED),
 )

@@ -26,7 +26,6 @@ from tests.speculation.faults.faults import (
     fault,
     listed,
     lost,
-    noise,
     renamed,
     said,
     zeros,
@@ -172,15 +171,6 @@ SEVERAL = (
     fault("fc-reversed+fc-norm+aux-late", "fc's blocks reversed, fc_norm claimed, layers 3, 5, 6",
           "fc order/fc_norm/auxiliary layers", blocks((2, 1, 0)), said(fc_norm=True),
           listed(3, 5, 6)),
-)  # fmt: skip
-
-CONTROLS = (
-    fault("healthy", "nothing wrong", ""),
-    fault("healthy-as-trained", "nothing wrong, by the trainer's semantics", "", engine=TRAINER),
-    fault("undertrained-little", "weights a tenth of the way back to an initialisation", "",
-          noise(0.1)),
-    fault("undertrained", "weights a fifth of the way back", "", noise(0.2)),
-    fault("barely-trained", "weights a third of the way back", "", noise(0.33)),
 )  # fmt: skip
 
 RECORDED = (
